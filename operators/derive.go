@@ -12,13 +12,6 @@ import (
 const (
 	subjectPrefix = "events."
 	typePack      = "pack"
-	// typeFiller messages hold nothing: they only use up sequences, after the stream lost
-	// its tail (I10). Their header distinguishes them from a producer's mistake.
-	typeFiller   = "filler"
-	headerFiller = "Tidemark-Filler"
-	// headerMoved is of a copy of an event that stood where another had been counted,
-	// which is lost.
-	headerMoved = "Tidemark-Moved"
 )
 
 // Lane runs a program over messages: a [pipeline.Deriver]. It keeps buffers
@@ -79,13 +72,6 @@ func (l *Lane) Derive(from, to pipeline.Position, messages []pipeline.Message) (
 		}
 		kind := strings.TrimPrefix(m.Subject, subjectPrefix)
 		events := split(kind, m)
-		if events.done && pipeline.EndOf(m.Sequence) > from { // a filler: nothing but time passes
-			if l.full() {
-				out = append(out, l.cut(last))
-			}
-			l.mark(m)
-			l.lost = true
-		}
 		hole := m.Sequence > last.Sequence()+1 // somebody may have counted what was there
 		for line := 0; events.next(); line++ {
 			l.position = pipeline.At(m.Sequence, line)
@@ -96,7 +82,7 @@ func (l *Lane) Derive(from, to pipeline.Position, messages []pipeline.Message) (
 				out = append(out, l.cut(last))
 			}
 			l.mark(m)
-			l.lost = l.lost || hole || len(m.Header[headerMoved]) > 0
+			l.lost = l.lost || hole
 			fault := events.fault
 			if fault == nil {
 				fault = l.derive(kind, events.line)
@@ -313,7 +299,7 @@ func (l *Lane) refuse(m *pipeline.Message, body []byte, fault *refusal) {
 
 // events walks the events of a message: the lines of a pack that are not
 // blank, or the one body. A pack of no or too many lines is one body with a
-// fault; a filler has none.
+// fault.
 type events struct {
 	rest, line []byte
 	lines      bool
@@ -324,8 +310,6 @@ type events struct {
 func split(kind string, m *pipeline.Message) events {
 	body := m.Data
 	switch {
-	case kind == typeFiller && len(m.Header[headerFiller]) > 0:
-		return events{done: true}
 	case kind == typePack:
 		all := events{rest: body, lines: true}
 		switch some := all; {

@@ -109,7 +109,7 @@ func (f *Follower) Join(ctx context.Context) error {
 	if err := f.Shards.Settle(ctx); err != nil {
 		return err
 	}
-	if err := f.Mend(ctx); err != nil {
+	if err := f.Check(ctx); err != nil {
 		return err
 	}
 	positions := f.Shards.Positions()

@@ -105,9 +105,8 @@ func (e eventsUpTo) Open(_ context.Context, from Position) (Source, error) {
 	return &remaining{from.Next(), uint64(e)}, nil
 }
 
-func (e eventsUpTo) Last(context.Context) (uint64, error)                        { return uint64(e), nil }
-func (e eventsUpTo) FastForward(context.Context, uint64) error                   { return nil }
-func (e eventsUpTo) Reclaim(context.Context, uint64, int64) (moved int, _ error) { return 0, nil }
+func (e eventsUpTo) Last(context.Context) (uint64, error)       { return uint64(e), nil }
+func (e eventsUpTo) Holds(context.Context, uint64, int64) error { return nil }
 
 // remaining gives a message at a time.
 type remaining struct{ next, last uint64 }

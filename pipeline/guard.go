@@ -8,16 +8,15 @@ import (
 	"time"
 )
 
-// Guard makes good what a power cut does to the streams under shards that have
-// counted what is lost (I10). A node has one, which its router and its follower
-// ask before they read.
+// Guard finds out what a power cut has done to the streams under shards that have counted
+// what is lost (I10). A node has one, which its router and its follower ask before they read.
 type Guard struct {
 	Shards Shards
 	Events Events
 	Log    Log
 	Logger *slog.Logger
 
-	turn   chan struct{} // held while mending: one at a time
+	turn   chan struct{} // held while checking: one at a time
 	beside *Guard        // over the shards that these are to come as far as; nil: these are all
 }
 
@@ -45,33 +44,30 @@ func (g *Guard) Cuts() []Position {
 	return slices.Compact(cuts)
 }
 
-// Open opens EVENTS between two looks at its tail. The first mends what would
-// keep it from being opened. The second is the one that counts: what has
-// happened before the source noted where it begins, that look finds; what
-// happens later, the source does. A router must have read the end of DELTAS
-// before: a router that appends after that fences it.
+// Open opens EVENTS between two looks at its tail. The second is the one that counts: what
+// has happened before the source noted where it begins, that look finds; what happens later,
+// the source does. A router must have read the end of DELTAS before: a router that appends
+// after that fences it.
 //
-// held ends with the lease; ctx, which the mending goes by, does not: what is
-// half moved must not wait for another.
+// held ends with the lease, ctx with the process.
 func (g *Guard) Open(ctx, held context.Context, from Position) (Source, error) {
-	if err := g.Mend(ctx); err != nil {
+	if err := g.Check(ctx); err != nil {
 		return nil, err
 	}
 	source, err := g.Events.Open(held, from)
 	if err != nil {
 		return nil, err
 	}
-	if err := g.Mend(ctx); err != nil {
+	if err := g.Check(ctx); err != nil {
 		_ = source.Close()
 		return nil, err
 	}
 	return source, nil
 }
 
-// Mend makes sure that no sequence of EVENTS means two events: when the stream
-// has lost its tail (a power cut), it is moved past everything counted, and
-// events that producers stored since then at used sequences are moved to the end.
-func (g *Guard) Mend(ctx context.Context) error {
+// Check is an error that wraps ErrLostTail if EVENTS has lost events that are counted (a power
+// cut): it ends before them, or others stand in their places, and would be counted by nobody.
+func (g *Guard) Check(ctx context.Context) error {
 	select {
 	case g.turn <- struct{}{}:
 		defer func() { <-g.turn }()
@@ -99,26 +95,7 @@ func (g *Guard) Mend(ctx context.Context) error {
 			at = 0 // it does not tell: nothing can be said of timestamps
 		}
 	}
-	sequence := counted.Sequence()
-	last, err := g.Events.Last(ctx)
-	if err != nil {
-		return err
-	}
-	if last < sequence {
-		g.Logger.Error("stream EVENTS has lost its tail: events were counted that it does not hold any more; "+
-			"their sequences are passed over and the counts stand", "last", last, "counted", sequence)
-		if err := g.Events.FastForward(ctx, sequence); err != nil {
-			return fmt.Errorf("pass over the lost tail of EVENTS: %w", err)
-		}
-	}
-	if at == 0 || sequence == 0 {
-		return nil
-	}
-	moved, err := g.Events.Reclaim(ctx, sequence, at)
-	if moved > 0 {
-		g.Logger.Error("stream EVENTS had lost its tail, and events were stored at used sequences: they are published again behind the end", "events", moved)
-	}
-	return err
+	return g.Events.Holds(ctx, counted.Sequence(), at)
 }
 
 // settleWithin is how long a node that is to route waits for its own shards. With a

@@ -29,7 +29,7 @@ type Source interface {
 	Close() error
 }
 
-// Events is EVENTS for a process that reads it and guards its tail.
+// Events is EVENTS for a process that reads it and looks after its tail.
 type Events interface {
 	// Open reads on after from: the message that from.Next names comes first,
 	// even if some of its lines have been read. It is an error when messages
@@ -40,15 +40,10 @@ type Events interface {
 	// is an error when the stream is not the one that was opened first.
 	Last(ctx context.Context) (sequence uint64, err error)
 
-	// FastForward stores messages that mean nothing until Last is past or
-	// later. It may be run again after an interruption.
-	FastForward(ctx context.Context, past uint64) error
-
-	// Reclaim stores again behind the end the messages up to counted that are
-	// younger than at (Unix ms) and so were not read when that much was counted.
-	// Sources opened, or first read, after that give fillers in their places. It
-	// returns how many. It may be run again: none comes twice.
-	Reclaim(ctx context.Context, counted uint64, at int64) (moved int, err error)
+	// Holds is an error that wraps ErrLostTail if the stream ends before the message
+	// counted, or has another one there: it is younger than at, log time (Unix ms; 0: not
+	// known) when that much was counted.
+	Holds(ctx context.Context, counted uint64, at int64) error
 }
 
 // Log is DELTAS: one message a window, appended by compare-and-set.
@@ -213,6 +208,9 @@ var (
 	ErrFenced = errors.New("pipeline: another router has written to the delta log")
 	// ErrGap: the log does not join on to what was read before (I2, I3).
 	ErrGap = errors.New("pipeline: gap in the log")
+	// ErrLostTail says that EVENTS has lost events that are counted: everything is to be
+	// counted again.
+	ErrLostTail = errors.New("pipeline: EVENTS has lost its tail, which was counted")
 	// ErrFull: EVENTS has no room, and the event was not stored.
 	ErrFull = errors.New("pipeline: the log is full")
 	// ErrNoLog: nobody took the event, which was not stored: EVENTS has no leader, or

@@ -285,9 +285,6 @@ var builtInTypes = map[string]string{
 	"adjust": "it names its column itself",
 }
 
-// packTypes are subjects of EVENTS that carry no type.
-var packTypes = []string{"pack", "filler"}
-
 // commonFields mean the same in every event and are no ids.
 var commonFields = []string{"type", "at", "by", "delete"}
 
@@ -311,7 +308,7 @@ func (d *decoder) checkRules(c *Config) {
 		case isBuiltIn:
 			d.fault(d.lines[key], key, "%s is built in and takes no rules: %s", event.Type, built)
 			continue
-		case slices.Contains(packTypes, event.Type):
+		case event.Type == "pack":
 			d.fault(d.lines[key], key, "%s is a subject, not an event type; choose another name", event.Type)
 			continue
 		default:

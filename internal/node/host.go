@@ -19,6 +19,10 @@ func (h host) Ready() error                          { return h.n.Ready() }
 func (h host) Stats() map[string]any                 { return h.n.stats() }
 func (h host) Fail(err error)                        { h.n.fail(err) }
 
+func (h host) CountAgain(ctx context.Context, g *counting.Generation, why error) error {
+	return h.n.countAgain(ctx, g, why)
+}
+
 func (h host) ChangeRecord(ctx context.Context, change func(generations.Set) (generations.Set, error)) (generations.Set, error) {
 	return h.n.changeRecord(ctx, change)
 }

@@ -147,6 +147,8 @@ func (n *Node) leadOnce(ctx context.Context, set generations.Set) error {
 		return n.step(ctx, set.Equal, generations.Set.Compare)
 	case generations.StepCheck:
 		return n.compareBoth(ctx, set)
+	case generations.StepReplace:
+		return n.step(ctx, set.Equal, generations.Set.Replace)
 	case generations.StepSwitch:
 		return n.step(ctx, set.Equal, func(now generations.Set) (generations.Set, error) { return now.Switch(n.lettersTo()) })
 	}

@@ -105,7 +105,7 @@ func (w *world) audited() error {
 // counted, that stands.
 func (w *world) alarm(p *process, r *audit.Report) error {
 	auditedIDs.Add(uint64(r.IDs))
-	if r.Differ+r.Channels == 0 || r.Lost > 0 {
+	if r.Differ+r.Channels == 0 {
 		return nil
 	}
 	for _, ids := range r.Drifted() {

@@ -36,7 +36,7 @@ var broken = map[string]struct {
 	"EVENTS' tail guarded before the end of DELTAS is read": {103, `\(I10\)`, fault{
 		setup: looseEvents,
 		route: func(ctx, held context.Context, p *process) error {
-			if err := p.guard.Mend(ctx); err != nil {
+			if err := p.guard.Check(ctx); err != nil {
 				return err
 			}
 			r := p.router(ctx)
@@ -52,8 +52,8 @@ var broken = map[string]struct {
 		state: forgetting,
 		guard: func(g *pipeline.Guard) { g.Shards = unsettled{g.Shards} },
 	}},
-	"what was stored at used sequences not moved": {23, `\(I10\)|what the model says`, fault{
-		guard: func(g *pipeline.Guard) { g.Events = unmoved{g.Events} },
+	"a lost tail of EVENTS not noticed": {23, `\(I10\)|what the model says`, fault{
+		guard: func(g *pipeline.Guard) { g.Events = unnoticed{g.Events} },
 	}},
 	"DELTAS followed by its sequences alone": {29, `\(I2, I3\)`, fault{
 		setup:    looseDeltas,

@@ -59,10 +59,10 @@ func (s unsettled) Settle(ctx context.Context) error {
 	return s.Shards.Settle(ctx)
 }
 
-// unmoved leaves messages where they are.
-type unmoved struct{ pipeline.Events }
+// unnoticed takes every tail for whole.
+type unnoticed struct{ pipeline.Events }
 
-func (unmoved) Reclaim(context.Context, uint64, int64) (int, error) { return 0, nil }
+func (unnoticed) Holds(context.Context, uint64, int64) error { return nil }
 
 // credulous takes any window for the one that is meant.
 type credulous struct{ pipeline.Log }

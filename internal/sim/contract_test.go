@@ -143,16 +143,6 @@ func (c *contract) later() (millis int64) {
 	return millis
 }
 
-// fillers are messages that mean nothing.
-func (c *contract) fillers(messages []pipeline.Message) {
-	c.Helper()
-	for _, m := range messages {
-		if m.Subject != jetlog.FillerSubject || len(m.Data) != 0 || len(m.Header[jetlog.HeaderFiller]) == 0 {
-			c.Errorf("where nothing is to be stands %+v", m)
-		}
-	}
-}
-
 // ends reads until there is an error, which must last.
 func ends[T any](c *contract, s next[T], want error) (read int) {
 	c.Helper()
@@ -435,41 +425,19 @@ var contractTests = map[string]func(c *contract){
 		first(0, 0, 0)
 	},
 
-	"what is passed over means nothing": func(c *contract) {
-		e := c.guarded()
-		c.events(3)
-		for _, past := range []uint64{0, 2, 6, 6} {
-			c.must(e.FastForward(c.ctx, past))
-			if got, err := e.Last(c.ctx); err != nil || got != max(3, past) {
-				c.Errorf("EVENTS ends at %d, %v, want %d", got, err, max(3, past))
-			}
-		}
-		c.fillers(c.read(c.open(pipeline.EndOf(3), jetlog.RunOptions{}), 3))
-	},
-	"what is younger than what was counted is moved behind it, once": func(c *contract) {
+	"a lost tail is noticed": func(c *contract) {
 		e := c.guarded()
 		c.events(3)
 		at := c.later()
-		for i := range 4 { // 4 to 7, of which 6 were counted
-			c.publish("events.like", "", map[string][]string{"A": {"b"}}, fmt.Append(nil, "new ", i))
-		}
-		for _, want := range []int{3, 0} {
-			if moved, err := e.Reclaim(c.ctx, 6, at); err != nil || moved != want {
-				c.Errorf("%d moved, %v, want %d", moved, err, want)
+		c.events(3)
+		for _, tail := range []struct {
+			counted uint64
+			at      int64
+			lost    bool
+		}{{0, 0, false}, {3, at, false}, {6, c.later(), false}, {7, 0, true}, {4, at, true}, {4, 0, false}} {
+			if err := e.Holds(c.ctx, tail.counted, tail.at); errors.Is(err, pipeline.ErrLostTail) != tail.lost || err != nil && !tail.lost {
+				c.Errorf("%+v: %v", tail, err)
 			}
-		}
-		got := c.read(c.open(0, jetlog.RunOptions{}), 10)
-		if sequences := sequencesOf(got); !slices.Equal(sequences, []uint64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}) {
-			c.Fatalf("EVENTS holds %v", sequences)
-		}
-		c.fillers(got[3:6])
-		for i, want := range []string{"new 0", "new 1", "new 2"} {
-			if m := got[7+i]; string(m.Data) != want || m.Subject != "events.like" || m.Time <= at {
-				c.Errorf("moved: %+v, want %s", m, want)
-			}
-		}
-		if moved, err := e.Reclaim(c.ctx, 10, c.later()); err != nil || moved != 0 {
-			c.Errorf("%d moved, %v, and nothing is younger", moved, err)
 		}
 	},
 

@@ -14,7 +14,6 @@ const (
 	Keep                // dead letters
 	Acquire             // the lease
 	Look                // at a stream's state, or at one message
-	Write               // to EVENTS: fill it up, move a message behind its end
 	Work                // no call at all: a place where code on the fake lets others go first
 	Commit              // to a disk
 	Put                 // a key of the bucket
@@ -24,7 +23,7 @@ const (
 )
 
 func (k Kind) String() string {
-	return [...]string{"open", "next", "tail", "append", "keep", "acquire", "look", "write", "work", "commit", "put", "watch", "fetch", "ask"}[k]
+	return [...]string{"open", "next", "tail", "append", "keep", "acquire", "look", "work", "commit", "put", "watch", "fetch", "ask"}[k]
 }
 
 // Call is one call into the fake, before it has done anything.

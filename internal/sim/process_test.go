@@ -265,6 +265,8 @@ func (p *process) repeat(kind int, do func(context.Context) error, once bool) (d
 		switch {
 		case ctx.Err() != nil:
 			return false
+		case errors.Is(err, pipeline.ErrLostTail):
+			p.w.again.Store(true)
 		case err != nil:
 			p.w.heard(p, err)
 		case once:

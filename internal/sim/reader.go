@@ -168,10 +168,7 @@ func (r *reader[T]) Close() error {
 }
 
 // Source reads EVENTS. It implements pipeline.Source.
-type Source struct {
-	*reader[pipeline.Message]
-	moves jetlog.Moves // nil before the first Next
-}
+type Source struct{ *reader[pipeline.Message] }
 
 var _ pipeline.Source = (*Source)(nil)
 
@@ -187,15 +184,11 @@ func (c *Client) Source(ctx context.Context, from pipeline.Position, o jetlog.Ru
 	if state := c.s.State(jetlog.EventsStream); from.Sequence() > state.Last {
 		return nil, fmt.Errorf("sim: open %s: %w", state.Name, state.Joins(from.Sequence()))
 	}
-	source := new(Source)
-	r, err := openReader(ctx, c, jetlog.EventsStream, from.Next()-1, o, func(m *Stored) pipeline.Message {
-		return source.moves.Read(m.message(), m.Time.UnixNano())
-	})
+	r, err := openReader(ctx, c, jetlog.EventsStream, from.Next()-1, o, (*Stored).message)
 	if err != nil {
 		return nil, err
 	}
-	source.reader = r
-	return source, nil
+	return &Source{r}, nil
 }
 
 // message is m for a receiver that owns it: it may write over it.
@@ -204,24 +197,6 @@ func (m *Stored) message() pipeline.Message {
 		Sequence: m.Sequence, Time: m.Time.UnixMilli(), Subject: m.Subject,
 		Header: maps.Clone(m.Header), Data: bytes.Clone(m.Data),
 	}
-}
-
-// movesOf are the moves among messages.
-func movesOf(messages []*Stored) jetlog.Moves {
-	moves := jetlog.Moves{}
-	for _, m := range messages {
-		copied := m.message()
-		moves.Note(&copied)
-	}
-	return moves
-}
-
-// Next implements pipeline.Source.
-func (s *Source) Next(ctx context.Context) ([]pipeline.Message, error) {
-	if s.moves == nil {
-		s.moves = movesOf(s.c.s.Held(jetlog.EventsStream))
-	}
-	return s.reader.Next(ctx)
 }
 
 // Tailer follows DELTAS. It implements pipeline.Tailer.

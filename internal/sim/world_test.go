@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing/synctest"
 	"time"
 
@@ -24,6 +25,7 @@ import (
 	"github.com/tidemark-io/tidemark/internal/twin"
 	"github.com/tidemark-io/tidemark/operators"
 	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/query/recent"
 	"github.com/tidemark-io/tidemark/sinks"
@@ -110,6 +112,7 @@ type world struct {
 	blind     map[int]int // processes whose disk cannot be read
 	cut       map[int]int // processes that are cut off from the log and the bucket, for so many steps more
 	hurt      bool        // EVENTS has lost a tail
+	again     atomic.Bool // what is counted of that is found out: everything is counted again
 	calm      bool        // no more faults: everything must come to its end
 
 	windows  uint64            // the last one noted
@@ -265,9 +268,29 @@ func (w *world) heard(p *process, err error) {
 	}
 }
 
-// lifeMax is how long faults last: a message that is moved behind the end of
-// EVENTS must not be forgotten by the stream's duplicate window before it is.
+// lifeMax is how long faults last.
 const lifeMax = jetlog.DuplicateWindow / 2
+
+// countAgain is what nodes do once one of them has found that EVENTS has lost what it
+// counted: a new generation counts everything, of which nobody has anything yet.
+func (w *world) countAgain() {
+	w.note("everything is counted again")
+	for _, p := range w.processes {
+		if p.alive() {
+			p.crash()
+		}
+		p.disk, p.wasHeld, p.kept, p.reported, p.deltas = Disk{}, cluster.ShardSet{}, nil, 0, time.Time{}
+		for i := range p.given {
+			p.given[i].from(0)
+		}
+		delete(w.blind, p.number)
+	}
+	w.late, w.hurt = nil, false
+	w.server.Recreate(jetlog.DeltasStream)
+	for _, p := range w.processes {
+		p.start(w.options())
+	}
+}
 
 const (
 	stepsMax = 200_000 // of one run
@@ -280,6 +303,9 @@ func (w *world) live() error {
 	for w.steps = 1; w.steps < stepsMax; w.steps++ {
 		synctest.Wait()
 		w.noteWindows()
+		if w.again.Swap(false) {
+			w.countAgain()
+		}
 		for _, p := range w.processes {
 			if p.stopped() {
 				w.note("%d has stopped: %v", p.number, p.kept)
@@ -297,7 +323,7 @@ func (w *world) live() error {
 			return w.settle()
 		}
 		if w.calm && w.steps-calmSince > w.calmMax() {
-			return errors.Join(fmt.Errorf("stuck: nothing goes wrong any more, and %d steps later it is still not done", w.calmMax()), w.unmoved(), w.misplaced(), w.stand())
+			return errors.Join(fmt.Errorf("stuck: nothing goes wrong any more, and %d steps later it is still not done", w.calmMax()), w.lost(), w.misplaced(), w.stand())
 		}
 		if err := w.step(); err != nil {
 			return err
@@ -738,10 +764,7 @@ func (w *world) expire() error {
 //   - A stream keeps a message. A DELTAS whose every window is gone, purged or
 //     lost, makes no guess where to go on; and a router in the middle of a
 //     message cannot open an EVENTS that begins behind it.
-//   - What made good an earlier power cut is kept (mended), and DELTAS loses no
-//     tail once EVENTS has lost one (hurt): a second power cut, while the first
-//     is being made good, may lose or double a message that was on its way
-//     behind the end.
+//   - DELTAS loses no tail once EVENTS has lost one (hurt) that was not found out.
 //   - Where EVENTS may lose its tail, DELTAS loses its own under one process only,
 //     and not while that one has windows in hand that are lost, which it could
 //     apply after the router has looked where its shards stand: the router does
@@ -752,7 +775,7 @@ func (w *world) expire() error {
 func (w *world) cutPower() error {
 	tail := func(stream string) uint64 {
 		state := w.server.State(stream)
-		last, least := state.Last, min(state.Last, max(w.server.Synced(stream), state.First, w.mended(stream)))
+		last, least := state.Last, min(state.Last, max(w.server.Synced(stream), state.First))
 		loose := !w.solid && (len(w.processes) > 1 || w.machine == outside && w.processes[0].inHand())
 		if stream == jetlog.DeltasStream && (w.hurt || loose) {
 			return last
@@ -784,16 +807,6 @@ func (w *world) cutPower() error {
 	return nil
 }
 
-// mended is the last filler or moved message in EVENTS.
-func (w *world) mended(stream string) (last uint64) {
-	for _, m := range w.server.Held(stream) {
-		if len(m.Header[jetlog.HeaderFiller]) > 0 || strings.HasPrefix(m.Subject, jetlog.MovedSubject) {
-			last = m.Sequence
-		}
-	}
-	return last
-}
-
 // mend ends all that goes wrong.
 func (w *world) mend() {
 	w.outage, w.late = 0, nil
@@ -821,11 +834,11 @@ func (w *world) done() bool {
 			return false
 		}
 	}
-	return w.left() == 0 && w.deposed() == 0 && w.inquiry == nil && w.auditing == nil && w.misplaced() == nil && w.unmoved() == nil
+	return w.left() == 0 && w.deposed() == 0 && w.inquiry == nil && w.auditing == nil && w.misplaced() == nil && w.lost() == nil
 }
 
-// unmoved is an error as long as a message stands where nobody reads it.
-func (w *world) unmoved() error {
+// lost is an error as long as something is counted of a tail that EVENTS has lost.
+func (w *world) lost() error {
 	held := w.server.Held(jetlog.EventsStream)
 	for _, p := range w.processes {
 		for _, g := range p.given {
@@ -860,9 +873,6 @@ func (w *world) derived(windows []pipeline.Derived, messages []pipeline.Message)
 		var from []*Stored
 		for i := range messages {
 			m := &messages[i]
-			if len(m.Header[jetlog.HeaderFiller]) > 0 {
-				continue
-			}
 			if pipeline.EndOf(m.Sequence) > d.From && pipeline.At(m.Sequence, 0) <= d.To {
 				from = append(from, w.server.Ever(m.Sequence, m.Time))
 			}
@@ -1003,32 +1013,33 @@ func shardOf(f twin.Fact, shards int) int {
 	return int(pipeline.ShardOf(f.ID, shards))
 }
 
-// truth is what a shard should have counted, in log order: every event that EVENTS holds
-// up to where the shard stands, and of those that EVENTS has lost the ones that were
-// counted before, or read before: docs/decisions/0012-lost-tails.md: "what was counted
-// stays counted". Whether a lost one was, only the windows can tell.
+// truth is what a shard should have counted, in log order: every event that EVENTS holds up
+// to where the shard stands, and those that a disk has lost since they were counted or read.
+// As long as nobody has found out that EVENTS has lost its tail, those of that, too. Whether a
+// lost one was counted, only the windows can tell.
 func truth(seen []span, position pipeline.Position, held []*Stored, end bool) (log []span, err error) {
 	saw := map[uint64]*Stored{} // the last one seen at a sequence
 	for _, m := range seen {
 		saw[m.Sequence] = m.Stored
 	}
-	is, moves := map[*Stored]bool{}, movesOf(held)
+	is, last := map[*Stored]bool{}, uint64(0)
 	for _, m := range held {
-		is[m] = true
-		if m.Tag == nil || pipeline.At(m.Sequence, 0) > position || meansNothing(m, moves) {
+		is[m], last = true, m.Sequence
+		if pipeline.At(m.Sequence, 0) > position {
 			continue
 		}
-		if other := saw[m.Sequence]; other != nil && other != m {
-			if end {
-				return nil, fmt.Errorf("message %d was stored where another one had been counted, and was not moved behind it (I10)", m.Sequence)
-			}
-			continue // about to be moved
+		if other := saw[m.Sequence]; other == nil || other == m {
+			log = append(log, span{m, 0, position})
+		} else if end {
+			return nil, fmt.Errorf("message %d is counted, and EVENTS has another one there (I10)", m.Sequence)
 		}
-		log = append(log, span{m, 0, position})
 	}
 	for _, m := range seen {
-		if m.Tag != nil && !is[m.Stored] {
-			log = append(log, m)
+		if !is[m.Stored] {
+			log = append(log, m) // EVENTS may have lost it from the middle
+			if end && m.Sequence > last {
+				return nil, fmt.Errorf("message %d is counted, and EVENTS ends before it (I10)", m.Sequence)
+			}
 		}
 	}
 	slices.SortStableFunc(log, func(a, b span) int {
@@ -1042,11 +1053,6 @@ func truth(seen []span, position pipeline.Position, held []*Stored, end bool) (l
 		twice[m.Tag] = m.Stored
 	}
 	return log, nil
-}
-
-// meansNothing says that a message was moved: its copy is the event.
-func meansNothing(m *Stored, moves jetlog.Moves) bool {
-	return m.Tag != nil && moves.Read(m.message(), m.Time.UnixNano()).Subject == jetlog.FillerSubject
 }
 
 // settle is the end: everything is as if nothing had ever gone wrong, but for
@@ -1087,11 +1093,7 @@ func (w *world) letters() error {
 	}
 	is := map[pipeline.Position]bool{}
 	held := w.server.Held(jetlog.EventsStream)
-	moves := movesOf(held)
 	for _, m := range held {
-		if meansNothing(m, moves) {
-			continue
-		}
 		t, ok := m.Tag.(*told)
 		for line := 0; ok && line < t.Lines(); line++ {
 			at := pipeline.At(m.Sequence, line)

@@ -259,6 +259,18 @@ func again[T any](ask func() (T, error)) (T, error) {
 // and reads that back. Everything runs; the publishers go on when resumed.
 func (s *soak) rest() (end uint64) {
 	s.Helper()
+	s.pause()
+	s.settled()
+	end, err := s.truth.read(s.js)
+	if err != nil {
+		s.fail("%v", err)
+	}
+	return end
+}
+
+// pause has the publishers wait, with all acknowledged.
+func (s *soak) pause() {
+	s.Helper()
 	s.alive()
 	paused := make(chan struct{})
 	go func() {
@@ -274,17 +286,9 @@ func (s *soak) rest() (end uint64) {
 		}
 		s.fail("the publishers wait for acknowledgements for %v; the last trouble was: %s", patience, trouble)
 	}
-	s.settled()
-	end, err := s.truth.read(s.js)
-	if err != nil {
-		s.fail("%v", err)
-	}
-	return end
 }
 
-// settled waits until every node is at the end of EVENTS, which they may yet
-// move on themselves: after a power cut they are where they were before, and
-// have to find out and put in order what stands there (I10).
+// settled waits until every node is at the end of EVENTS.
 func (s *soak) settled() {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -292,9 +296,6 @@ func (s *soak) settled() {
 	for still, was := 0, uint64(0); still < 3; time.Sleep(50 * time.Millisecond) {
 		s.alive()
 		end, err := endOf(ctx, s.js)
-		if err == nil {
-			err = s.truth.tidy(ctx, s.js, end)
-		}
 		for _, n := range s.nodes {
 			if err == nil {
 				err = n.at(end)
@@ -310,7 +311,6 @@ func (s *soak) settled() {
 		}
 		was = end
 	}
-	s.truth.used = nil
 }
 
 // reach waits until a node's answers reach a message.

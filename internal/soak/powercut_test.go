@@ -4,23 +4,20 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"syscall"
 	"time"
 )
 
 // A power cut takes what the server had not synced. It is imitated by a copy of
 // its directory that is put back. What came after the copy, although it was
-// acknowledged, is
+// acknowledged, is gone, and nothing of it may be counted in the end. It was
 //
-//   - counted by both nodes, which go on: it stays counted, and nothing takes
-//     its place (I10);
-//   - counted by both nodes, which were stopped in order and start when
-//     publishers are back already;
-//   - not seen by any node: it is gone, and nothing of it may be counted.
-//
-// Between these lies what one node has counted and another has not: nobody can
-// put that right (docs/failures.md, "What a power cut costs"), so it is not
-// asked for here.
+//   - counted by the nodes, which go on: everything is counted again (I10);
+//   - counted by the nodes, which were stopped in order and start when publishers are
+//     back already;
+//   - not seen by any node.
 const (
 	powerCutCounted = "power cut: the streams' last moment is lost after nodes had counted it"
 	powerCutStopped = "power cut: the same, and publishers are back before the nodes are"
@@ -34,6 +31,8 @@ func (s *soak) powerCut(kind string) {
 	s.Helper()
 	s.report.injected[kind]++
 	from := s.marks()
+	s.asked() // nobody asks: what is answered until all is counted again is of what is lost
+	defer s.probes.enter(besideFaults)
 	copied := s.rest()
 	s.allReady() // what is assigned stays as it is, also in the older copy
 	kept := s.copyStreams()
@@ -58,21 +57,17 @@ func (s *soak) powerCut(kind string) {
 	}
 	s.publishers.resume()
 	time.Sleep(moment)
-	end := s.rest()
-	s.truth.used = append(s.truth.used, span{copied + 1, end})
-	s.cuts = append(s.cuts, span{copied + 1, end})
-	told := []telling{{nil, tailTold}}
+	s.pause()
+	s.settled()
 	if kind == powerCutStopped {
 		for _, n := range s.nodes {
 			s.stop(n)
 		}
-	} else {
-		for _, n := range s.nodes {
-			told = append(told, telling{n, connection})
-		}
 	}
 	s.cut(kept)
-	s.note("%s: %d messages of %v", kind, end-copied, moment.Round(time.Millisecond))
+	messages := s.truth.forget()
+	s.cuts = append(s.cuts, span{copied + 1, copied + uint64(messages)})
+	s.note("%s: %d messages of %v", kind, messages, moment.Round(time.Millisecond))
 	s.startServer()
 	s.publishers.resume()
 	if kind == powerCutStopped {
@@ -81,8 +76,18 @@ func (s *soak) powerCut(kind string) {
 			s.up(n)
 		}
 	}
-	s.expect(kind, from, told)
+	for _, n := range s.nodes {
+		if messages > 0 && !s.wait(func() bool { return slices.ContainsFunc(s.lines(n, from[n]), counted.MatchString) }, patience) {
+			s.fail("%s: %v does not count again\n%s", kind, n, s.readiness())
+		}
+	}
+	if messages > 0 {
+		s.expect(kind, from, []telling{{nil, tailTold}})
+	}
 }
+
+// counted is what a node says that answers by what was counted again.
+var counted = regexp.MustCompile(`another generation serves`)
 
 // copyStreams copies the server's directory while it runs.
 func (s *soak) copyStreams() (kept string) {

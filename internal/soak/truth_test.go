@@ -8,7 +8,6 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -25,10 +24,8 @@ type truth struct {
 	next uint64 // the sequence to go on with
 	seen int    // records up to here are accounted for
 
-	used     []span              // sequences that a power cut gave free and that had been used
 	events   int                 // that count
 	refused  []pipeline.Position // lines for DEADLETTER
-	moved    int                 // messages that stand behind the end, published again
 	lost     int                 // events that were acknowledged and gone before they were counted
 	messages int
 }
@@ -48,7 +45,7 @@ func (tr *truth) read(js jetstream.JetStream) (end uint64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := each(ctx, js, span{tr.next, end}, tr.take); err != nil {
+	if err := each(ctx, js, jetlog.EventsStream, span{tr.next, end}, tr.take); err != nil {
 		return 0, err
 	}
 	tr.next = max(tr.next, end+1)
@@ -68,32 +65,10 @@ type stored struct {
 	jetstream.Msg
 	sequence uint64
 	at       time.Time
-	subject  string
 }
 
-func (m *stored) filler() bool {
-	return m.Headers().Get(jetlog.HeaderFiller) != "" || m.subject == jetlog.FillerSubject
-}
-func (m *stored) Subject() string { return m.subject }
-
-// each visits the messages that EVENTS has of a span, as who reads it does: what
-// was published again is a filler where it stood.
-func each(ctx context.Context, js jetstream.JetStream, s span, visit func(*stored) error) error {
-	var moves jetlog.Moves
-	err := tries(ctx, func(ctx context.Context) (err error) {
-		moves, err = jetlog.LoadMoves(ctx, js)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	return eachOf(ctx, js, jetlog.EventsStream, s, func(m *stored) error {
-		m.subject = moves.Read(pipeline.Message{Sequence: m.sequence, Subject: m.Msg.Subject(), Header: m.Headers()}, m.at.UnixNano()).Subject
-		return visit(m)
-	})
-}
-
-func eachOf(ctx context.Context, js jetstream.JetStream, stream string, s span, visit func(*stored) error) error {
+// each visits the messages that a stream has of a span.
+func each(ctx context.Context, js jetstream.JetStream, stream string, s span, visit func(*stored) error) error {
 	if s.first > s.last {
 		return nil
 	}
@@ -127,7 +102,7 @@ func eachOf(ctx context.Context, js jetstream.JetStream, stream string, s span, 
 		if meta.Sequence.Stream > s.last {
 			return nil
 		}
-		if err := visit(&stored{m, meta.Sequence.Stream, meta.Timestamp, m.Subject()}); err != nil {
+		if err := visit(&stored{m, meta.Sequence.Stream, meta.Timestamp}); err != nil {
 			return err
 		}
 		if meta.Sequence.Stream == s.last || meta.NumPending == 0 {
@@ -152,37 +127,9 @@ func tries(ctx context.Context, do func(context.Context) error) error {
 	}
 }
 
-// tidy is nil when nothing but fillers stands where something stood that was
-// counted before a power cut; or somebody has been acknowledged an event that
-// nobody counts (I10).
-func (tr *truth) tidy(ctx context.Context, js jetstream.JetStream, end uint64) error {
-	for _, s := range tr.used {
-		if end < s.last {
-			return fmt.Errorf("EVENTS ends at %d, and %d was counted before a power cut", end, s.last)
-		}
-		err := each(ctx, js, s, func(m *stored) error {
-			if m.filler() {
-				return nil
-			}
-			return fmt.Errorf("an event stands at sequence %d of EVENTS, which had been used before a power cut, and was not moved behind the end: %s", m.sequence, m.Data())
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// reclaimed is in the message id of what was published again because it stood
-// at a used sequence, which follows.
-const reclaimed = "reclaimed-"
-
 func (tr *truth) take(m *stored) error {
 	tr.messages++
 	tr.book.board.Pass(m.at.UnixMilli())
-	if m.filler() {
-		return nil
-	}
 	lines := [][]byte{m.Data()}
 	if m.Subject() == "events.pack" {
 		lines = bytes.Split(bytes.TrimSuffix(m.Data(), []byte("\n")), []byte("\n"))
@@ -195,22 +142,17 @@ func (tr *truth) take(m *stored) error {
 	}
 	r := tr.book.records[number]
 	id := m.Headers().Get("Nats-Msg-Id")
-	_, was, moved := strings.Cut(id, reclaimed)
-	was, _, _ = strings.Cut(was, "-")
 	switch {
 	case r.found != 0:
 		return fmt.Errorf("doubled: message %d stands in EVENTS at %d and (%s) at %d", number, r.found, id, m.sequence)
 	case r.lost:
 		return fmt.Errorf("message %d, lost in a power cut, stands in EVENTS at %d (%s)", number, m.sequence, id)
-	case !moved && r.acked != m.sequence || moved && was != strconv.FormatUint(r.acked, 10):
+	case r.acked != m.sequence:
 		return fmt.Errorf("message %d was acknowledged at %d and stands in EVENTS at %d (%s)", number, r.acked, m.sequence, id)
 	case len(lines) != len(r.lines):
 		return fmt.Errorf("message %d had %d lines and has %d in EVENTS, at %d", number, len(r.lines), len(lines), m.sequence)
 	}
 	r.found = m.sequence
-	if moved {
-		tr.moved++
-	}
 	for i, l := range r.lines {
 		if l.event.Number() != twin.NumberOf(lines[i]) {
 			return fmt.Errorf("line %d of message %d is not what was published: %s", i, number, lines[i])
@@ -245,7 +187,7 @@ func (tr *truth) letters(js jetstream.JetStream, lost []span) (count, twice int,
 	ctx, cancel := context.WithTimeout(context.Background(), readWithin)
 	defer cancel()
 	kept := map[pipeline.Position]int{}
-	err = eachOf(ctx, js, jetlog.DeadLetterStream, span{1, math.MaxUint64}, func(m *stored) error {
+	err = each(ctx, js, jetlog.DeadLetterStream, span{1, math.MaxUint64}, func(m *stored) error {
 		sequence, err := strconv.ParseUint(m.Headers().Get(letters.HeaderSequence), 10, 64)
 		if err != nil {
 			return err

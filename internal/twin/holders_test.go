@@ -332,9 +332,8 @@ func (e eventsOf) Open(_ context.Context, from pipeline.Position) (pipeline.Sour
 	return &runsOf[pipeline.Message]{e.log[from.Next()-1:], 5, io.EOF}, nil
 }
 
-func (e eventsOf) Last(context.Context) (uint64, error)                        { return uint64(len(e.log)), nil }
-func (e eventsOf) FastForward(context.Context, uint64) error                   { return nil }
-func (e eventsOf) Reclaim(context.Context, uint64, int64) (moved int, _ error) { return 0, nil }
+func (e eventsOf) Last(context.Context) (uint64, error)       { return uint64(len(e.log)), nil }
+func (e eventsOf) Holds(context.Context, uint64, int64) error { return nil }
 
 // logOf is a world's DELTAS, as far as it was not purged.
 type logOf struct{ *cluster }

@@ -63,7 +63,7 @@ var Roles = []Role{
 func Queries() []string { return slices.Clone(all) }
 
 // internalEvents are subjects of EVENTS that only nodes write.
-var internalEvents = []string{"events.filler", "events.resent.>"}
+var internalEvents = []string{"events.resent.>"}
 
 // Operator is the role that is inside.
 const Operator = "operator"

@@ -104,6 +104,7 @@ type Set struct {
 	Accept   bool                  `json:"accept,omitempty"`   // switch although they differ
 	Compared bool                  `json:"compared,omitempty"` // the comparison has ended
 	Differs  uint64                `json:"differs,omitempty"`  // ids that it found different
+	Lost     bool                  `json:"lost,omitempty"`     // the one that serves has counted what EVENTS has lost (Again)
 	Why      string                `json:"why,omitempty"`      // it was aborted, or does not go on
 }
 
@@ -177,6 +178,8 @@ func (s Set) Fault() error {
 		return fmt.Errorf("generation %d is named twice", s.Serving)
 	case (s.State == Building || s.State == Comparing) != (s.Building != 0):
 		return fmt.Errorf("the state is %s and generation %d is building", s.State, s.Building)
+	case s.Lost && s.State != Building:
+		return fmt.Errorf("the state is %s, and one is built in the place of what serves", s.State)
 	case s.State == Building && s.Compared, s.State == Switched && !s.compared(), s.State != Switched && s.Kept != 0:
 		return fmt.Errorf("the state is %s, compared %v, %d ids differ, accepted %v, and generation %d is kept", s.State, s.Compared, s.Differs, s.Accept, s.Kept)
 	case len(s.Why) > WhyBytesMax:
@@ -236,14 +239,14 @@ func (s Set) Begin(counting json.RawMessage, accept bool) (Set, error) {
 	}
 	s = s.next()
 	s.Newest++
-	s.Building, s.State, s.Accept, s.Compared, s.Differs, s.Why = s.Newest, Building, accept, false, 0, ""
+	s.Building, s.State, s.Accept, s.Compared, s.Differs, s.Lost, s.Why = s.Newest, Building, accept, false, 0, false, ""
 	s.All[s.Building] = Generation{Slot: 1 - s.All[s.Serving].Slot, Counting: counting}
 	return s, s.Fault()
 }
 
 // Compare is the set once the new generation has caught up with the log.
 func (s Set) Compare() (Set, error) {
-	if s.State != Building {
+	if s.State != Building || s.Lost {
 		return s, ErrNone
 	}
 	s = s.next()
@@ -323,7 +326,7 @@ func (s Set) Abort(why string) (Set, error) {
 	}
 	s = s.next()
 	delete(s.All, s.Building)
-	s.Building, s.State, s.Accept, s.Compared, s.Differs, s.Why = 0, Aborted, false, false, 0, cut(why)
+	s.Building, s.State, s.Accept, s.Compared, s.Differs, s.Lost, s.Why = 0, Aborted, false, false, 0, false, cut(why)
 	return s, nil
 }
 
@@ -362,6 +365,29 @@ func (s Set) Anew(counting json.RawMessage) (Set, error) {
 	return s, err
 }
 
+// Again is the set with a generation more that counts everything again, by the same as the
+// one that serves: that has counted events that EVENTS has lost. What was beside it must be
+// dropped before, and its slot cleared.
+func (s Set) Again() (Set, error) {
+	s, err := s.Begin(s.All[s.Serving].Counting, true)
+	s.Lost = s.Lost || err == nil
+	return s, err
+}
+
+// Replace is the set once that generation has caught up with the log: it serves, and is not
+// compared with the one before. It owes all dead letters.
+func (s Set) Replace() (Set, error) {
+	if !s.Lost {
+		return s, ErrNone
+	}
+	s = s.next()
+	g := s.All[s.Building]
+	g.Letters = 1
+	s.All[s.Building] = g
+	s.Serving, s.Kept, s.Building, s.State, s.Compared, s.Lost = s.Building, s.Serving, 0, Switched, true, false
+	return s, s.Fault()
+}
+
 // Only is the set with nothing but what serves, for a backup. Every other record of the
 // same history is newer, so a node that was restored obeys the others.
 func (s Set) Only() (Set, error) {
@@ -373,7 +399,7 @@ func (s Set) Only() (Set, error) {
 func (s Set) only(is Generation) (Set, error) {
 	is.Letters = 0
 	s.Building, s.Kept, s.State, s.Why = 0, 0, None, ""
-	s.Accept, s.Compared, s.Differs = false, false, 0
+	s.Accept, s.Compared, s.Differs, s.Lost = false, false, 0, false
 	s.All = map[Number]Generation{s.Serving: is}
 	return s, s.Fault()
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -51,6 +52,16 @@ func stages(t testing.TB) map[string]generation.Set {
 	step("back", back, err)
 	s, err = s.Drop()
 	step("dropped", s, err)
+	s, err = s.Again()
+	s = step("again", s, err)
+	if s.All[s.Building].CountsBy() != s.All[s.Serving].CountsBy() {
+		t.Errorf("it counts by another configuration: %+v", s)
+	}
+	if due := s.Next(generation.Seen{CaughtUp: true}); due != generation.StepReplace {
+		t.Errorf("once it has caught up, %s is due", due)
+	}
+	s, err = s.Replace()
+	step("replaced", s, err)
 	return all
 }
 
@@ -66,6 +77,8 @@ func TestTransitions(t *testing.T) {
 		"back":     func(s generation.Set) (generation.Set, error) { return s.Back(6) },
 		"abort":    func(s generation.Set) (generation.Set, error) { return s.Abort("why") },
 		"drop":     generation.Set.Drop,
+		"again":    generation.Set.Again,
+		"replace":  generation.Set.Replace,
 	}
 	kept := errors.New("kept still")
 	refused := map[string]map[string]error{
@@ -76,8 +89,16 @@ func TestTransitions(t *testing.T) {
 		"alike":     {"begin": generation.ErrUnderWay, "compare": generation.ErrNone, "back": generation.ErrUnderWay, "drop": generation.ErrKept},
 		"switched":  {"begin": kept, "compare": generation.ErrNone, "found": generation.ErrNone, "accepted": generation.ErrNone, "switch": generation.ErrNone, "abort": generation.ErrNone},
 	}
+	refused["again"] = maps.Clone(refused["building"])
+	refused["again"]["compare"] = generation.ErrNone
 	refused["accepted"], refused["back"] = refused["alike"], refused["switched"]
-	refused["aborted"], refused["dropped"] = refused["none"], refused["none"]
+	refused["aborted"], refused["dropped"], refused["replaced"] = refused["none"], refused["none"], refused["switched"]
+	for stage, of := range refused {
+		of["again"], of["replace"] = of["begin"], generation.ErrNone
+		if stage == "again" {
+			of["replace"] = nil
+		}
+	}
 	for stage, s := range all {
 		was, _ := json.Marshal(s)
 		for name, change := range changes {

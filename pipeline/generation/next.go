@@ -12,6 +12,7 @@ const (
 	StepCompare Step = "compare" // Compare: the new generation has caught up
 	StepCheck   Step = "check"   // compares both with the log, and then Found
 	StepSwitch  Step = "switch"  // Switch
+	StepReplace Step = "replace" // Replace: what is counted again has caught up
 )
 
 // Seen is what the leader sees beside the record.
@@ -42,6 +43,8 @@ func (s Set) Next(seen Seen) Step {
 		return StepAbort
 	case !seen.CaughtUp:
 		return StepWait
+	case s.Lost:
+		return StepReplace
 	case s.State == Building:
 		return StepCompare
 	case !s.Compared, s.Differs == 0 && !s.Accept && !seen.Compared:

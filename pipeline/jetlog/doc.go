@@ -17,8 +17,7 @@
 // creates what is missing and refuses what does not fit (misfits.go); [Attach] opens what
 // others have created; [LookAt] compares and opens nothing (look.go); [Streams.Restore]
 // recreates what was deleted. [OpenSource] reads EVENTS and [OpenTailer] reads DELTAS, both
-// through the one reader of reader.go. [DeltaLog] appends; [Events] is mended after a power cut (I10): filler.go,
-// reused.go, moves.go; resent.go is how an event that was sent again is read.
+// through the one reader of reader.go. [DeltaLog] appends; resent.go is how an event that was sent again is read.
 // [Streams.Trim] takes the beginning from EVENTS, [Streams.MoveOn] has it go on from a lost one, and [Streams.RefuseWrites]
 // has it refuse events; both change its settings through marks.go. [Slot] is where a
 // generation has its DELTAS (slot.go, room.go).

@@ -78,13 +78,8 @@ func misfits(have, want jetstream.StreamConfig) []string {
 	return list
 }
 
-// earlier are the subjects that earlier versions have given streams.
-var earlier = map[string]string{EventsStream: EventsSubject + ">"}
-
 func fits(have, want jetstream.StreamConfig) bool {
-	return slices.Equal(have.Subjects, want.Subjects) ||
-		isDeltas(want.Name) && isEdition(have.Subjects) || want.Name == EventsStream && isMoved(have.Subjects) ||
-		len(have.Subjects) == 1 && have.Subjects[0] == earlier[want.Name]
+	return slices.Equal(have.Subjects, want.Subjects) || isDeltas(want.Name) && isEdition(have.Subjects)
 }
 
 // messageBytes bounds a stream's own limit on message size. EVENTS may take

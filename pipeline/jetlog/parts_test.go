@@ -3,35 +3,24 @@ package jetlog_test
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"testing"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 )
 
-// A part of EVENTS is one bounded fetch: a part costs a consumer and one or two requests,
-// no message is sent that was not asked for, and what was moved is looked up once for all
-// parts.
+// A part of EVENTS is one bounded fetch: a part costs a consumer and one or two requests, and
+// no message is sent that was not asked for.
 func TestParts(t *testing.T) {
 	b := newBench(t)
 	b.publish(300)
 	b.must(b.stream(jetlog.EventsStream).Purge(b.ctx, jetstream.WithPurgeSequence(101)))
-	under := strings.TrimSuffix(b.stream(jetlog.EventsStream).CachedInfo().Config.Subjects[1], ">")
-	second, err := b.stream(jetlog.EventsStream).GetMsg(b.ctx, 102)
-	b.must(err)
-	header := nats.Header{}
-	subject := jetlog.MarkAsCopy(under, second.Subject, header, jetlog.Original{Sequence: 102, Nanos: second.Time.UnixNano()})
-	_, err = b.js.PublishMsg(b.ctx, &nats.Msg{Subject: subject, Header: header, Data: second.Data})
-	b.must(err)
-
 	nc := b.js.Conn()
 	parts, err := jetlog.OpenParts(b.ctx, b.streams)
 	b.must(err)
-	if s := parts.State(); s.First != 101 || s.Last != 301 {
+	if s := parts.State(); s.First != 101 || s.Last != 300 {
 		t.Errorf("%d to %d", s.First, s.Last)
 	}
 	before := nc.Stats()
@@ -43,7 +32,7 @@ func TestParts(t *testing.T) {
 			run, err := source.Next(b.ctx)
 			b.must(err)
 			for _, m := range run {
-				if want := fmt.Sprint(m.Sequence); m.Sequence != next || m.Sequence != 102 && string(m.Data) != want || m.Sequence == 102 && m.Data != nil {
+				if want := fmt.Sprint(m.Sequence); m.Sequence != next || string(m.Data) != want {
 					t.Fatalf("message %d is %d: %q", next, m.Sequence, m.Data)
 				}
 				next++
@@ -62,7 +51,7 @@ func TestParts(t *testing.T) {
 	if _, err := parts.Open(b.ctx, pipeline.EndOf(99), 1, jetlog.RunOptions{}); !errors.Is(err, pipeline.ErrGap) {
 		t.Errorf("of what is gone: %v", err)
 	}
-	for sequence, want := range map[uint64]string{99: "false ", 101: "true 101", 102: "true ", 301: "true 102", 302: "false "} {
+	for sequence, want := range map[uint64]string{99: "false ", 101: "true 101", 300: "true 300", 301: "false "} {
 		m, there, err := parts.Get(b.ctx, sequence)
 		if got := fmt.Sprintf("%v %s", there, m.Data); err != nil || got != want {
 			t.Errorf("%d is %q, want %q: %v", sequence, got, want, err)

@@ -2,8 +2,6 @@ package jetlog
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
@@ -64,15 +62,8 @@ const PackSubject = EventsSubject + "pack"
 
 // IDPrefix begins the Nats-Msg-Id of messages that nodes and commands store in an EVENTS with
 // these settings. Clients cannot know it, as they cannot look at the settings: no message of
-// theirs has such an id, to keep another one from being stored or to pass for it. It does
-// not tell the token of copies.
-func IDPrefix(events jetstream.StreamConfig) string {
-	if !isMoved(events.Subjects) {
-		return "" // made by hand: by somebody who may do all
-	}
-	sum := sha256.Sum256([]byte("ids " + events.Subjects[1]))
-	return hex.EncodeToString(sum[:8]) + "-"
-}
+// theirs has such an id, to keep another one from being stored or to pass for it.
+func IDPrefix(events jetstream.StreamConfig) string { return events.Metadata[idsKey] + "-" }
 
 func (p *Publisher) store(ctx context.Context, kind string, body []byte, more ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
 	options := append(more, jetstream.WithExpectStream(EventsStream), jetstream.WithRetryAttempts(leaderTries), jetstream.WithRetryWait(leaderWait))

@@ -482,5 +482,5 @@ func (r *reader[T]) pause(ctx context.Context, d time.Duration) error {
 // hopeless errors do not go away by trying again.
 func hopeless(err error) bool {
 	return errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, ErrTail) ||
-		errors.Is(err, pipeline.ErrGap) || errors.Is(err, ErrMoves) || errors.Is(err, nats.ErrConnectionClosed)
+		errors.Is(err, pipeline.ErrGap) || errors.Is(err, nats.ErrConnectionClosed)
 }

@@ -23,8 +23,7 @@ const (
 // EVENTS is given a limit of as many messages as it holds, and discards new ones:
 // JetStream answers every publish with "maximum messages exceeded" (ErrFull for
 // Reads), and nothing that is stored is lost. Where messages age away, the next
-// call lowers the limit; an EVENTS that is empty takes one message. What makes up
-// for a lost tail ends it until the next call.
+// call lowers the limit; an EVENTS that is empty takes one message.
 func (s *Streams) RefuseWrites(ctx context.Context, refuse bool) (changed bool, err error) {
 	limit := int64(0) // as at first, though messages come and go
 	_, err = s.changeEvents(ctx, func(c *jetstream.StreamConfig, is jetstream.StreamState) {
@@ -54,10 +53,3 @@ func RefusedByHand(err error) bool {
 
 // writesRefused says of the settings of EVENTS whether events are refused by hand.
 func writesRefused(c jetstream.StreamConfig) bool { return c.Metadata[writesKey] == byHand }
-
-// letIn makes room for what makes up for a lost tail, also while events are
-// refused by hand.
-func (s *Streams) letIn(ctx context.Context) error {
-	_, err := s.RefuseWrites(ctx, false)
-	return err
-}

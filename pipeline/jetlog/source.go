@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog/internal/pull"
@@ -39,11 +40,30 @@ func (e *Events) Last(ctx context.Context) (uint64, error) {
 	return state.Last, err
 }
 
-// Source reads EVENTS. It implements pipeline.Source. What was moved is a filler
-// where it stood (Moves).
+// Holds implements pipeline.Events. What a disk has lost, or was trimmed, does not tell.
+func (e *Events) Holds(ctx context.Context, counted uint64, at int64) error {
+	last, err := e.Last(ctx)
+	switch {
+	case err != nil:
+		return err
+	case last < counted:
+		return fmt.Errorf("%w: it ends with message %d, and %d is counted", pipeline.ErrLostTail, last, counted)
+	case counted == 0 || at == 0:
+		return nil
+	}
+	m, err := GetStored(ctx, e.streams.nc, EventsStream, counted)
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		return nil
+	case err == nil && m.Time.UnixMilli() > at:
+		return fmt.Errorf("%w: message %d is of %v, and what was counted there of %v", pipeline.ErrLostTail, counted, m.Time, time.UnixMilli(at))
+	}
+	return err
+}
+
+// Source reads EVENTS. It implements pipeline.Source.
 type Source struct {
 	*reader[pipeline.Message]
-	moves Moves // nil before the first Next
 }
 
 var _ pipeline.Source = (*Source)(nil)
@@ -61,32 +81,17 @@ func OpenSource(ctx context.Context, s *Streams, from pipeline.Position, o RunOp
 		return nil, fmt.Errorf("jetlog: open %s: %w", EventsStream, state.Joins(from.Sequence()))
 	}
 	source := new(Source)
-	source.reader, err = openReader(ctx, s, EventsStream, s.created, from.Next()-1, o, source.message)
+	source.reader, err = openReader(ctx, s, EventsStream, s.created, from.Next()-1, o, message)
 	if err != nil {
 		return nil, err
 	}
 	return source, nil
 }
 
-// Next implements pipeline.Source. The first one looks what was moved: before that, the
-// opener of a source looks after the tail of EVENTS again (Guard.Open).
-func (s *Source) Next(ctx context.Context) ([]pipeline.Message, error) {
-	if s.moves == nil && s.err == nil {
-		err := s.retry(ctx, func() (err error) {
-			s.moves, err = LoadMoves(ctx, s.streams.js)
-			return err
-		})
-		if err != nil {
-			return nil, s.fail(ctx, err)
-		}
+func message(m *nats.Msg, a pull.Ack) pipeline.Message {
+	return pipeline.Message{
+		Sequence: a.Stream, Time: a.Nanos / 1e6, Subject: resentAs(m.Subject, m.Header), Header: m.Header, Data: m.Data,
 	}
-	return s.reader.Next(ctx)
-}
-
-func (s *Source) message(m *nats.Msg, a pull.Ack) pipeline.Message {
-	return s.moves.Read(pipeline.Message{
-		Sequence: a.Stream, Time: a.Nanos / 1e6, Subject: m.Subject, Header: m.Header, Data: m.Data,
-	}, a.Nanos)
 }
 
 // Tailer follows DELTAS. It implements pipeline.Tailer. A message that is no window

@@ -3,7 +3,6 @@ package jetlog_test
 import (
 	"errors"
 	"reflect"
-	"strings"
 	"testing"
 	"time"
 
@@ -76,7 +75,7 @@ func TestStoredMessageReadsAsTheConsumerDeliversIt(t *testing.T) {
 			continue
 		}
 		_ = source.Close()
-		if _, err := b.events().Reclaim(b.ctx, m.Sequence, m.Time); err != nil {
+		if err := b.events().Holds(b.ctx, m.Sequence, m.Time); err != nil {
 			t.Errorf("%s: the last message counted: %v", name, err)
 		}
 	}
@@ -130,8 +129,7 @@ func TestPackWhoseIDAnotherMessageHas(t *testing.T) {
 		}
 	}
 	config := b.stream(jetlog.EventsStream).CachedInfo().Config
-	token := strings.Split(config.Subjects[1], ".")[3]
-	if prefix := jetlog.IDPrefix(config); len(prefix) < 17 || strings.Contains(prefix, token) {
-		t.Errorf("ids begin with %q, and copies have the token %q", prefix, token)
+	if prefix := jetlog.IDPrefix(config); len(prefix) < 17 {
+		t.Errorf("ids begin with %q", prefix)
 	}
 }

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
 
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/generation"
@@ -30,7 +32,6 @@ const (
 	// covers it, and no request looks like it (those are tidemark.get and so on).
 	InternalPrefix = "tidemark.internal."
 	DeltasSubject  = InternalPrefix + "deltas" // + a token of each edition
-	MovedSubject   = InternalPrefix + "moved." // + a token of each EVENTS + "." + type: what Reclaim published again
 
 	BucketStream = "KV_" + Bucket
 
@@ -233,14 +234,15 @@ func (s *Streams) openStream(ctx context.Context, c jetstream.StreamConfig) erro
 	return nil
 }
 
-// bringUp changes a stream that an earlier version has made.
+// bringUp changes a stream that somebody else has made.
 func (s *Streams) bringUp(ctx context.Context, is *jetstream.StreamInfo, want jetstream.StreamConfig) error {
 	have := is.Config
 	switch {
-	case want.Name == EventsStream && (!isMoved(have.Subjects) || want.DenyDelete && !have.DenyDelete):
-		if !isMoved(have.Subjects) {
-			have.Subjects = want.Subjects
+	case want.Name == EventsStream && (have.Metadata[idsKey] == "" || want.DenyDelete && !have.DenyDelete):
+		if have.Metadata = maps.Clone(have.Metadata); have.Metadata == nil {
+			have.Metadata = map[string]string{}
 		}
+		have.Metadata[idsKey] = cmp.Or(have.Metadata[idsKey], want.Metadata[idsKey])
 		have.DenyDelete = have.DenyDelete || want.DenyDelete
 		if _, err := s.js.UpdateStream(ctx, have); err != nil {
 			return fmt.Errorf("protect it from deletions: %w", err)
@@ -274,7 +276,7 @@ func (o StreamOptions) configs(payloadBytesMax int64) []jetstream.StreamConfig {
 		return c
 	}
 	events := with(EventsStream, EventsSubject+">", o.Events)
-	events.Subjects = append(events.Subjects, newMoved())
+	events.Metadata = map[string]string{idsKey: nuid.Next()}
 	events.DenyDelete = !o.Unprotected
 	o.Continues.mark(&events)
 	events.MaxMsgSize = int32(payloadBytesMax - EnvelopeBytes)

@@ -100,7 +100,7 @@ func TestOpenStreamsRefusesMisfits(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 	for _, want := range []string{
-		"EVENTS: subjects is [events.> more], must be [events.> tidemark.internal.moved.",
+		"EVENTS: subjects is [events.> more], must be [events.>]",
 		"EVENTS: retention is WorkQueue, must be Limits",
 		"EVENTS: discard is DiscardOld, must be DiscardNew",
 		"EVENTS: max messages is 5, must be -1",

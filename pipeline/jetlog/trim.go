@@ -14,6 +14,7 @@ import (
 // What the metadata of EVENTS says of its beginning.
 const (
 	trimmedKey   = "tidemark-trimmed"   // "<sequence> <place>": Trimmed
+	idsKey       = "tidemark-ids"       // what IDPrefix begins with: made at random with the stream
 	continuesKey = "tidemark-continues" // "<sequence> <when the EVENTS before was created> <place>": Continues
 	archiveKey   = "tidemark-archive"   // StreamState.Archive
 	backupsKey   = "tidemark-backups"   // StreamState.Backups
@@ -91,7 +92,7 @@ func continuesOf(c jetstream.StreamConfig) (out Continues) {
 func (c Continues) mark(stream *jetstream.StreamConfig) {
 	if !c.Events.IsZero() {
 		stream.FirstSeq = c.After + 1
-		stream.Metadata = map[string]string{continuesKey: c.text()}
+		stream.Metadata[continuesKey] = c.text()
 	}
 }
 

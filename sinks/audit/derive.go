@@ -24,16 +24,8 @@ type derivation struct {
 	pace     pace
 	progress func(at pipeline.Position)
 	rest     []Sample // what it was too large for
-	lost     int      // messages read that stand for what the log has lost
 	base     string   // that it began with; "": with nothing
 }
-
-// Fillers are in the places of messages that the log lost in a power cut (I10),
-// as operators know them: what some of those had changed may stand in shards.
-const (
-	fillerSubject = "events.filler"
-	fillerHeader  = "Tidemark-Filler"
-)
 
 // sourceWithin is how long the log may take to give a message that it holds.
 const sourceWithin = time.Minute
@@ -215,11 +207,6 @@ func (d *derivation) next(ctx context.Context) error {
 	}
 	if err != nil {
 		return beginning(d.at, err)
-	}
-	for i := range run {
-		if run[i].Subject == fillerSubject && len(run[i].Header[fillerHeader]) > 0 {
-			d.lost++
-		}
 	}
 	d.run = run
 	return nil

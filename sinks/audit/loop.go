@@ -34,9 +34,8 @@ const (
 )
 
 // Twice is Run, once more where something differs: nothing is reported that a later
-// look does not find. When EVENTS has just lost its tail, what this audit has read may
-// be gone, and what was counted of it may be neither filled up nor moved behind the end
-// yet (I10). Soon after the log says which of it was lost.
+// look does not find. When EVENTS has just lost its tail, what this audit has read may be
+// gone.
 func (a *Auditor) Twice(ctx context.Context, t Task) (*Report, error) {
 	r, err := a.run(ctx, t)
 	if r == nil || r.Differ+r.Channels == 0 {

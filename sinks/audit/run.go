@@ -59,9 +59,6 @@ type Report struct {
 	Channels int                       // notices that differ
 	Passes   int                       // over the log
 	Base     string                    // what the last pass began with; "": with the first event
-	// Lost is how many messages of the log stand for some that it lost in a power
-	// cut: what those had changed may stand still, and then differs.
-	Lost int
 }
 
 // Found is what was found in one shard.
@@ -167,8 +164,6 @@ func (p *pass) run(ctx context.Context, blank func() *ledger) (rest []Sample, er
 	}
 	defer p.close()
 	p.report.Base = p.base
-	// Also of a pass that fails: what it has found counts.
-	defer func() { p.report.Lost = max(p.report.Lost, p.lost) }()
 	p.progress = func(at pipeline.Position) { p.tell(at) }
 	// Up to where the last of them stands, and then to each.
 	if p.told.Of, err = p.lowest(ctx); err != nil {

@@ -175,7 +175,7 @@ func (r *run) claim(ctx context.Context, s *session) (clean bool, err error) {
 				r.record.After = max(found.After, s.last)
 			}
 		}
-		// A position in a lost tail may never be counted.
+		// A position in a lost tail is not there any more.
 		r.record.Last = min(r.record.Last, pipeline.EndOf(s.last))
 		next := r.record
 		next.Open, next.Session, next.Owner = true, r.address, owner()

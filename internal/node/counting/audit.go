@@ -104,9 +104,8 @@ func (g *Generation) audit(ctx context.Context) {
 	rounds.Run(ctx)
 }
 
-// found logs what the audit has found, and repairs shards that differ. It repairs nothing
-// if EVENTS has lost its tail, as the old counts are kept on purpose; or if a base backup
-// was used, which may itself be wrong, with the copy that it was made of.
+// found logs what the audit has found, and repairs shards that differ. It repairs nothing if
+// a base backup was used, which may itself be wrong, with the copy that it was made of.
 func (g *Generation) found(r *audit.Report) {
 	for i, d := range r.Examples {
 		g.Log.Error("audit: what is served is not what the log says", "counter", d.Counter, "id", d.ID, "column", d.Column, "is", d.Is, "should", d.Should, "at", d.At, "shard", d.Shard)
@@ -116,10 +115,6 @@ func (g *Generation) found(r *audit.Report) {
 	}
 	if r.Channels > 0 {
 		g.Log.Error("audit: the channels are not what the log says; they are not taken again by themselves: stop the node, move generations/ away and start it", "notices", r.Channels)
-	}
-	if r.Lost > 0 {
-		g.Log.Error("audit: EVENTS once lost its tail, and what was counted of that stands: this may be why it differs; 'tidemark recount --repair' makes it what the log says", "messages", r.Lost)
-		return
 	}
 	if r.Base != "" {
 		g.Log.Error("audit: EVENTS lacks its beginning, and what stands for it may be what is wrong, with the copy that it was made of: nothing is repaired; 'tidemark recount --repair' makes it what base and log say", "base", r.Base)

@@ -121,6 +121,9 @@ type Host interface {
 	// several times; its error is returned as it is. jetlog.ErrNoBucket: nobody has run on
 	// this server yet.
 	ChangeRecord(ctx context.Context, change func(generations.Set) (generations.Set, error)) (generations.Set, error)
+	// CountAgain does what is due next where g has counted events that EVENTS has lost: a
+	// generation counts everything again, and takes its place. It is called until that is done.
+	CountAgain(ctx context.Context, g *Generation, why error) error
 	// InCluster says that the embedded server is a member of a NATS cluster: then a start
 	// waits for the other servers, and has no time limit.
 	InCluster() bool
@@ -192,6 +195,7 @@ const retryAfter = time.Second
 // repeat calls do again and again until the generation closes, and notes its errors among
 // the troubles. What works again is cleared elsewhere.
 func (g *Generation) repeat(name string, do func() error) {
+	var lost kit.Paced
 	for g.ctx.Err() == nil {
 		err := do()
 		if g.ctx.Err() != nil {
@@ -201,8 +205,14 @@ func (g *Generation) repeat(name string, do func() error) {
 			g.fail(fmt.Errorf("this program does not read what the other nodes write (docs/nodes.md, Rolling upgrade): %w", err))
 			return
 		}
+		tail := errors.Is(err, pipeline.ErrLostTail)
+		if tail {
+			err = errors.Join(err, g.host.CountAgain(g.ctx, g, err))
+		}
 		if err != nil {
 			g.trouble.Set(name, err)
+		}
+		if err != nil && (!tail || lost.Due(err.Error())) {
 			g.Log.Error("tidemark: "+name+" failed; trying again", "error", err)
 		}
 		select {

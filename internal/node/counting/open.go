@@ -2,6 +2,7 @@ package counting
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -134,7 +135,11 @@ func (g *Generation) openState() (err error) {
 	if err != nil {
 		return err
 	}
-	return g.led().Until(ctx, led.StartWithin, jetlog.Leaderless, func(context.Context) error { return g.join() })
+	err = g.led().Until(ctx, led.StartWithin, jetlog.Leaderless, func(context.Context) error { return g.join() })
+	if errors.Is(err, pipeline.ErrLostTail) { // it answers by what it has until that is counted again
+		return nil
+	}
+	return err
 }
 
 // openSinks compiles the rules and opens shards; held nil: all.
