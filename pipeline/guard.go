@@ -77,25 +77,31 @@ func (g *Guard) Check(ctx context.Context) error {
 	if err := g.settle(ctx); err != nil {
 		return err
 	}
-	// What is counted first, the stream's end after it: in the other order an
-	// event counted in between would look lost.
-	counted, at := g.Shards.Furthest()
-	if g.beside != nil {
-		if p, t := g.beside.Shards.Furthest(); p > counted {
-			counted, at = p, t
-		}
+	// What is counted first, the stream's end after it: in the other order an event counted
+	// in between would look lost. Each on its own: another node may have counted on past what
+	// is lost here.
+	type end struct {
+		counted Position
+		at      int64
+	}
+	var ends []end
+	for of := g; of != nil; of = of.beside {
+		counted, at := of.Shards.Furthest()
+		ends = append(ends, end{counted, at})
 	}
 	tail, _, err := g.Log.Tail(ctx)
 	if err != nil {
 		return err
 	}
-	if tail.To > counted {
-		counted = tail.To
-		if at = max(at, tail.Time); tail.Time == 0 {
-			at = 0 // it does not tell: nothing can be said of timestamps
+	if tail.To > ends[0].counted {
+		ends = append(ends, end{tail.To, tail.Time})
+	}
+	for _, e := range ends {
+		if err := g.Events.Holds(ctx, e.counted.Sequence(), e.at); err != nil {
+			return err
 		}
 	}
-	return g.Events.Holds(ctx, counted.Sequence(), at)
+	return nil
 }
 
 // settleWithin is how long a node that is to route waits for its own shards. With a

@@ -256,6 +256,7 @@ type leader struct {
 	tell    io.Writer
 	patient bool   // tries until ctx ends, else until the timeout has passed
 	said    string // last, of what keeps it from an answer
+	tried   string // the last node that was asked although it does not route
 }
 
 // leaderRetry is the pause before the leader is looked for again: another one takes
@@ -314,12 +315,19 @@ func (l *leader) do(ctx context.Context, verb string, request, reply any, done f
 }
 
 func (l *leader) try(ctx context.Context, verb string, request, reply any, asked bool, done func(*node.RebuildStatus) bool) error {
-	name, err := l.find(ctx)
+	name, routes, err := l.find(ctx)
 	if err != nil {
 		return err
 	}
+	ask := func(verb string, request any) ([]byte, error) {
+		raw, err := job.Ask(ctx, l.nc, name, verb, request, nil)
+		if gone, is := errors.AsType[*job.Error](err); is && gone.Code == job.CodeGone && !routes {
+			err = errNoLeader
+		}
+		return raw, err
+	}
 	if asked && done != nil {
-		raw, err := job.Ask(ctx, l.nc, name, node.RebuildStatusVerb, struct{}{}, nil)
+		raw, err := ask(node.RebuildStatusVerb, struct{}{})
 		if err != nil {
 			return err
 		}
@@ -328,27 +336,36 @@ func (l *leader) try(ctx context.Context, verb string, request, reply any, asked
 			return err
 		}
 	}
-	raw, err := job.Ask(ctx, l.nc, name, verb, request, nil)
+	raw, err := ask(verb, request)
 	if err != nil {
 		return err
 	}
 	return json.Unmarshal(raw, reply)
 }
 
-// find is the node that routes now.
-func (l *leader) find(ctx context.Context) (string, error) {
+// find is the node that routes now. Where EVENTS has lost what is counted nobody routes: then
+// it is one that holds shards, another one at each try, which may lead all the same.
+func (l *leader) find(ctx context.Context) (name string, routes bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, l.Timeout)
 	defer cancel()
 	nodes, err := client.New(l.nc).Nodes(ctx)
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
+	next := ""
 	for _, n := range nodes.Nodes {
-		if n.Routes && n.State != nodeAway {
-			return n.Node, nil
+		switch {
+		case n.State == nodeAway:
+		case n.Routes:
+			return n.Node, true, nil
+		case n.Shards > 0 && n.Node > l.tried && (next == "" || n.Node < next):
+			next = n.Node
 		}
 	}
-	return "", errNoLeader
+	if l.tried = next; next == "" {
+		return "", false, errNoLeader
+	}
+	return next, false, nil
 }
 
 // passing says whether a later try may succeed. What a node has refused

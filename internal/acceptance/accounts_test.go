@@ -155,7 +155,7 @@ func TestAccounts(t *testing.T) {
 		"tidemark.get", "tidemark.>", "events.>", "tidemark.internal.>", "tidemark.hold.>", "tidemark.hold.*",
 		"tidemark.node.>", "$JS.EVENT.>", "$KV.>", ">",
 	}
-	producer.denies(append(internal, "events.adjust", "events.read", "events.pack", "events.filler", "tidemark.get", "tidemark.read"), listen)
+	producer.denies(append(internal, "events.adjust", "events.read", "events.pack", "tidemark.get", "tidemark.read"), listen)
 	asks.denies(append(internal, "events.like", "events.adjust", "tidemark.read", "tidemark.slowlog", "tidemark.stats"), listen)
 	app.denies(append(internal, "events.like", "events.adjust", "tidemark.slowlog"), listen)
 

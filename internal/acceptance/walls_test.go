@@ -54,7 +54,7 @@ func TestWallsOfAProcess(t *testing.T) {
 	closed := append(jetStreamAPI(t), "$KV.TIDEMARK.member.a", "$KV.TIDEMARK.generations", "$JS.ACK.x", "$SYS.REQ.SERVER.PING",
 		"deadletter.json", "tidemark.slowlog", "tidemark.internal.x", "tidemark.internal.member.a", "tidemark.internal.deltas.x",
 		"tidemark.hold.a", "tidemark.hold.a.g1", "tidemark.node.a.rebuild", "tidemark.node.a.backup",
-		"events.filler", "events.resent.1.0", "_INBOX.of.another")
+		"events.resent.1.0", "_INBOX.of.another")
 	wide := []string{">", "*", "events.>", "events.like", "tidemark.>", "tidemark.get", "$SRV.>", "$JS.EVENT.>"}
 	stranger.denies(closed, slices.Concat(closed[:len(closed)-1], wide))
 	// The doors answer.

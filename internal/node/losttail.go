@@ -9,11 +9,11 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 )
 
-// countAgain does what is due where a generation has counted events that EVENTS has lost: it
-// begins one that counts everything again, and has that serve once it has caught up. Nodes
-// answer by what they have until then. Whichever node comes first does it; it is called again
-// and again. An operator's rebuild gives way. Events that were refused are refused again:
-// DEADLETTER has them a second time.
+// countAgain begins a generation that counts everything again in the place of one that has
+// counted events that EVENTS has lost; lead has it serve once it has caught up. Nodes answer
+// by what they have until then. Whichever node comes first does it; it is called again and
+// again. An operator's rebuild gives way. Events that were refused are refused again:
+// DEADLETTER may have them a second time.
 func (n *Node) countAgain(ctx context.Context, g *counting.Generation, why error) error {
 	l := &n.rebuilds.leader
 	if !l.mine.TryLock() { // one at a time
@@ -34,10 +34,7 @@ func (n *Node) countAgain(ctx context.Context, g *counting.Generation, why error
 	default:
 		return nil
 	}
-	if set.Lost {
-		if b := n.rebuilds.beside.Load(); b != nil && b.Number == set.Building && b.IsOpen() && caughtUp(b) {
-			return n.step(ctx, set.Equal, generations.Set.Replace)
-		}
+	if set.Recounts() {
 		return nil
 	}
 	if err := g.History().LacksOf(g.SeenEvents()); err != nil {

@@ -66,7 +66,8 @@ const (
 func (n *Node) leads() bool {
 	g := n.Serving()
 	_, routes := g.Routes()
-	return routes && g.Number == n.rebuilds.set().Serving
+	set := n.rebuilds.set()
+	return (routes || set.Recounts()) && g.Number == set.Serving // of what has counted what is lost nobody routes
 }
 
 // lettersTo is up to where the letters are stored of what this node has routed, for the
@@ -186,7 +187,7 @@ func (n *Node) step(ctx context.Context, still func(generations.Set) bool, chang
 		return change(now)
 	})
 	if err == nil { // the write succeeded: wait for the local copy, which the next step reads
-		_ = n.untilKnown(n.ctx, func(s generations.Set) bool { return s.Epoch >= next.Epoch })
+		_ = n.untilKnown(ctx, func(s generations.Set) bool { return s.Epoch >= next.Epoch })
 	}
 	return err
 }

@@ -19,7 +19,11 @@ func (n *Node) keptLong() bool {
 		return false
 	}
 	now, written := n.Serving().SeenEvents().Now, r.Written() // both by the server's clock
-	return !written.IsZero() && now.Sub(written) >= max(n.config.Rebuild.Keep, keepMin) && caughtUp(n.Serving())
+	keep := max(n.config.Rebuild.Keep, keepMin)
+	if n.rebuilds.set().Lost {
+		keep = keepMin
+	}
+	return !written.IsZero() && now.Sub(written) >= keep && caughtUp(n.Serving())
 }
 
 // keepMin is how long a generation that served is kept at least: as long as a node

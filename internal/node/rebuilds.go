@@ -198,7 +198,7 @@ func (n *Node) take(set generations.Set) error {
 	n.rebuilds.known.Store(&set)
 	for _, g := range []*counting.Generation{n.Serving(), n.rebuilds.beside.Load()} {
 		if g != nil {
-			g.KeepLetters(g.Number == set.Serving)
+			g.KeepLetters(set.Keeps(g.Number))
 		}
 	}
 	n.log.Info("tidemark: generations", "epoch", set.Epoch, "state", set.State, "serving", set.Serving, "building", set.Building, "kept", set.Kept, "why", set.Why)
@@ -286,7 +286,7 @@ func (n *Node) opened(err error) {
 	}
 	r.pause, r.failed = 0, time.Time{}
 	r.trouble.Clear(rebuildPart)
-	g.KeepLetters(g.Number == r.set().Serving)
+	g.KeepLetters(r.set().Keeps(g.Number))
 	g.Begin()
 	r.beside.Store(g)
 	n.log.Info("tidemark: a generation is open beside the one that serves", "generation", g.Number, "applied", g.Applied())

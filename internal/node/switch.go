@@ -43,7 +43,7 @@ const (
 )
 
 // switchTo switches answers to another generation. No request is lost, and no number goes
-// back. Requests that come during the switch wait until that generation is as far as any
+// back, but where EVENTS has lost what was counted. Requests that come during the switch wait until that generation is as far as any
 // holder of the one before can have been. If it cannot begin to answer, nothing has
 // changed, and the switch is tried again.
 //

@@ -44,14 +44,6 @@ var broken = map[string]struct {
 			return r.Run(held)
 		},
 	}},
-	"EVENTS' tail guarded without waiting for the shards": {65, `\(I10\)|\(I1\)|what the model says`, fault{
-		setup: func(s *setup) {
-			looseDeltas(s)
-			s.events, s.crashes, s.solid, s.blinds = []int{2}, 0, false, 6
-		},
-		state: forgetting,
-		guard: func(g *pipeline.Guard) { g.Shards = unsettled{g.Shards} },
-	}},
 	"a lost tail of EVENTS not noticed": {23, `\(I10\)|what the model says`, fault{
 		guard: func(g *pipeline.Guard) { g.Events = unnoticed{g.Events} },
 	}},
@@ -131,9 +123,6 @@ func looseDeltas(s *setup) {
 	s.machine, s.processes, s.solid, s.cuts, s.events = outside, 1, true, 8, []int{20}
 	s.crashes, s.leaders, s.faults = 1, 0, 0
 }
-
-// forgetting has shards wait for their disk, with windows handed to them.
-func forgetting(o *sinks.Options) { o.MemoryBytes, o.Owners = 1, 1 }
 
 // behind has shards stop and DELTAS purged past them.
 func behind(s *setup) {

@@ -49,16 +49,6 @@ func (l hasty) Append(ctx context.Context, last uint64, window []byte) (uint64, 
 	return sequence, err
 }
 
-// unsettled waits for nothing when its patience is bounded: when the guard asks.
-type unsettled struct{ pipeline.Shards }
-
-func (s unsettled) Settle(ctx context.Context) error {
-	if _, bounded := ctx.Deadline(); bounded {
-		return nil
-	}
-	return s.Shards.Settle(ctx)
-}
-
 // unnoticed takes every tail for whole.
 type unnoticed struct{ pipeline.Events }
 

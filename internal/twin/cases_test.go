@@ -425,34 +425,3 @@ func TestDefaults(t *testing.T) {
 		s.column(ann, "following", 0)
 	})
 }
-
-// "Ages are measured in log time": after a power cut the windows of what was
-// counted and is lost are derived again, from fillers that are younger (I10).
-// Shards have them already; what they hold does not get younger by it.
-func TestFillersDoNotMakeYounger(t *testing.T) {
-	told(t, func(s *story) {
-		s.do(follow(bob, ann))
-		kept, end := len(s.w.log), s.w.end
-		s.later(time.Second)
-		s.do(post(ann, 11), like(cleo, 99, dan))
-		s.later(time.Second)
-		s.do(like(cleo, 99, dan))
-		// The last three messages are lost; fillers stand there, ten seconds younger.
-		var fillers []pipeline.Message
-		for i := range 3 {
-			fillers = append(fillers, pipeline.Message{
-				Sequence: uint64(kept + i + 1), Time: s.w.clock + 10_000,
-				Subject: "events.filler", Header: map[string][]string{"Tidemark-Filler": {"1"}},
-			})
-		}
-		last := s.w.end
-		s.w.end = end
-		if err := s.w.derive(fillers, 0); err != nil || s.w.end != last {
-			s.Fatalf("the fillers end at %d, what is lost at %d; %v", s.w.end, last, err)
-		}
-		for _, step := range []time.Duration{11 * time.Second, 3587 * time.Second, time.Second, 2 * time.Second, 5 * time.Second} {
-			s.later(step)
-			s.do(like(cleo, 98, dan))
-		}
-	})
-}

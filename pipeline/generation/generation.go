@@ -104,7 +104,7 @@ type Set struct {
 	Accept   bool                  `json:"accept,omitempty"`   // switch although they differ
 	Compared bool                  `json:"compared,omitempty"` // the comparison has ended
 	Differs  uint64                `json:"differs,omitempty"`  // ids that it found different
-	Lost     bool                  `json:"lost,omitempty"`     // the one that serves has counted what EVENTS has lost (Again)
+	Lost     bool                  `json:"lost,omitempty"`     // the one that serves, or that is kept, has counted what EVENTS has lost (Again)
 	Why      string                `json:"why,omitempty"`      // it was aborted, or does not go on
 }
 
@@ -178,8 +178,8 @@ func (s Set) Fault() error {
 		return fmt.Errorf("generation %d is named twice", s.Serving)
 	case (s.State == Building || s.State == Comparing) != (s.Building != 0):
 		return fmt.Errorf("the state is %s and generation %d is building", s.State, s.Building)
-	case s.Lost && s.State != Building:
-		return fmt.Errorf("the state is %s, and one is built in the place of what serves", s.State)
+	case s.Lost && s.State != Building && s.Kept == 0:
+		return fmt.Errorf("the state is %s, and of no generation that has counted what EVENTS has lost", s.State)
 	case s.State == Building && s.Compared, s.State == Switched && !s.compared(), s.State != Switched && s.Kept != 0:
 		return fmt.Errorf("the state is %s, compared %v, %d ids differ, accepted %v, and generation %d is kept", s.State, s.Compared, s.Differs, s.Accept, s.Kept)
 	case len(s.Why) > WhyBytesMax:
@@ -310,6 +310,8 @@ func (s Set) Back(letters uint64) (Set, error) {
 		return s, ErrUnderWay
 	case s.Kept == 0:
 		return s, ErrKept
+	case s.Lost:
+		return s, fmt.Errorf("%w: generation %d has counted events that EVENTS has lost", ErrKept, s.Kept)
 	}
 	s = s.next()
 	g := s.All[s.Kept]
@@ -337,7 +339,7 @@ func (s Set) Drop() (Set, error) {
 	}
 	s = s.next()
 	delete(s.All, s.Kept)
-	s.Kept = 0
+	s.Kept, s.Lost = 0, false
 	return s, nil
 }
 
@@ -374,17 +376,21 @@ func (s Set) Again() (Set, error) {
 	return s, err
 }
 
+// Keeps says whether a generation stores the dead letters of what it routes: the one that
+// serves, and one that counts everything again, since nobody else counts any more.
+func (s Set) Keeps(n Number) bool { return n == s.Serving || n == s.Building && s.Recounts() }
+
+// Recounts says whether everything is counted again because of a lost tail.
+func (s Set) Recounts() bool { return s.Lost && s.Building != 0 }
+
 // Replace is the set once that generation has caught up with the log: it serves, and is not
-// compared with the one before. It owes all dead letters.
+// compared with the one before, to which there is no way back.
 func (s Set) Replace() (Set, error) {
-	if !s.Lost {
+	if !s.Recounts() {
 		return s, ErrNone
 	}
 	s = s.next()
-	g := s.All[s.Building]
-	g.Letters = 1
-	s.All[s.Building] = g
-	s.Serving, s.Kept, s.Building, s.State, s.Compared, s.Lost = s.Building, s.Serving, 0, Switched, true, false
+	s.Serving, s.Kept, s.Building, s.State, s.Compared = s.Building, s.Serving, 0, Switched, true
 	return s, s.Fault()
 }
 

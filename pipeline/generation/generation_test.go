@@ -92,7 +92,8 @@ func TestTransitions(t *testing.T) {
 	refused["again"] = maps.Clone(refused["building"])
 	refused["again"]["compare"] = generation.ErrNone
 	refused["accepted"], refused["back"] = refused["alike"], refused["switched"]
-	refused["aborted"], refused["dropped"], refused["replaced"] = refused["none"], refused["none"], refused["switched"]
+	refused["aborted"], refused["dropped"], refused["replaced"] = refused["none"], refused["none"], maps.Clone(refused["switched"])
+	refused["replaced"]["back"] = generation.ErrKept
 	for stage, of := range refused {
 		of["again"], of["replace"] = of["begin"], generation.ErrNone
 		if stage == "again" {

@@ -43,7 +43,7 @@ func (s Set) Next(seen Seen) Step {
 		return StepAbort
 	case !seen.CaughtUp:
 		return StepWait
-	case s.Lost:
+	case s.Recounts():
 		return StepReplace
 	case s.State == Building:
 		return StepCompare

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -14,11 +15,12 @@ import (
 // asideStream holds what stood in EVENTS while that is moved on.
 const asideStream = "EVENTS_ASIDE"
 
-// MoveOn has EVENTS go on from another one that is lost: what it holds moves behind what was
-// counted of that, in its order. Nodes must be stopped; producers need not be. It may be run
-// again after an interruption.
+// MoveOn has EVENTS go on from another one that is lost: what it holds up to where that was
+// counted moves behind it, in its order. Nodes and producers must be stopped: what is
+// published meanwhile may be lost. It may be run again after an interruption; until it has
+// come to its end the stream does not say that it goes on, and no node starts.
 //
-//	EVENTS ─► EVENTS_ASIDE, while EVENTS refuses ─► EVENTS is empty and begins after the sequence ─► EVENTS
+//	EVENTS ─► EVENTS_ASIDE ─► EVENTS begins after the sequence ─► EVENTS
 func (s *Streams) MoveOn(ctx context.Context, of Continues) (err error) {
 	defer func() {
 		if err != nil {
@@ -31,7 +33,7 @@ func (s *Streams) MoveOn(ctx context.Context, of Continues) (err error) {
 	}
 	if is.Last < of.After || is.First <= of.After && is.Messages > 0 {
 		if is.Messages > 0 {
-			if err := s.setAside(ctx); err != nil {
+			if err := s.setAside(ctx, is.Messages); err != nil {
 				return err
 			}
 		}
@@ -43,23 +45,17 @@ func (s *Streams) MoveOn(ctx context.Context, of Continues) (err error) {
 			return err
 		}
 	}
+	if err := s.putBack(ctx, of.After); err != nil {
+		return err
+	}
 	_, err = s.changeEvents(ctx, func(c *jetstream.StreamConfig, _ jetstream.StreamState) {
 		c.Metadata[continuesKey] = of.text()
 	})
-	if err != nil {
-		return err
-	}
-	if _, err := s.RefuseWrites(ctx, false); err != nil {
-		return err
-	}
-	return s.putBack(ctx)
+	return err
 }
 
-// setAside copies EVENTS, which takes nothing from then on.
-func (s *Streams) setAside(ctx context.Context) error {
-	if _, err := s.RefuseWrites(ctx, true); err != nil {
-		return err
-	}
+// setAside copies EVENTS, which holds so many messages.
+func (s *Streams) setAside(ctx context.Context, messages uint64) error {
 	copying := jetstream.StreamConfig{
 		Name: asideStream, Storage: jetstream.FileStorage, Replicas: s.configs[EventsStream].Replicas,
 		Sources: []*jetstream.StreamSource{{Name: EventsStream}},
@@ -69,15 +65,11 @@ func (s *Streams) setAside(ctx context.Context) error {
 		return err
 	}
 	for {
-		events, err := s.State(ctx, EventsStream)
-		if err != nil {
-			return err
-		}
 		is, err := aside.Info(ctx)
 		if err != nil {
 			return err
 		}
-		if is.State.Msgs >= events.Messages { // what is put back is not to be copied again
+		if is.State.Msgs >= messages { // what is put back is not to be copied again
 			copying.Sources = nil
 			_, err := s.js.UpdateStream(ctx, copying)
 			return err
@@ -90,8 +82,9 @@ func (s *Streams) setAside(ctx context.Context) error {
 	}
 }
 
-// putBack publishes what was set aside, in its order, and removes it.
-func (s *Streams) putBack(ctx context.Context) error {
+// putBack publishes what was set aside of EVENTS up to a sequence, in its order, once, and
+// removes what was aside.
+func (s *Streams) putBack(ctx context.Context, upTo uint64) error {
 	aside, err := s.js.Stream(ctx, asideStream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil
@@ -99,14 +92,31 @@ func (s *Streams) putBack(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	is := aside.CachedInfo().State
-	for sequence := is.FirstSeq; sequence <= is.LastSeq; sequence++ {
-		m, err := GetStored(ctx, s.nc, asideStream, sequence)
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			continue // it was put back
+	is := aside.CachedInfo()
+	id := func(sequence uint64) string {
+		return fmt.Sprintf("%s-%d-%d", asideStream, is.Created.UnixNano(), sequence)
+	}
+	there := map[string]bool{} // since an earlier run
+	all := jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy}
+	err = VisitHeaders(ctx, s.js, EventsStream, all, func(m *Stored) error {
+		for _, id := range m.Header[nats.MsgIdHdr] {
+			there[id] = strings.HasPrefix(id, asideStream)
 		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for sequence := is.State.FirstSeq; sequence <= is.State.LastSeq; sequence++ {
+		m, err := GetStored(ctx, s.nc, asideStream, sequence)
 		if err != nil {
 			return err
+		}
+		if was, err := sourceSequence(m); err != nil || was > upTo || there[id(sequence)] {
+			if err != nil {
+				return err
+			}
+			continue
 		}
 		back := &nats.Msg{Subject: m.Subject, Header: nats.Header{}, Data: m.Data}
 		for name, values := range m.Header {
@@ -114,13 +124,19 @@ func (s *Streams) putBack(ctx context.Context) error {
 				back.Header[name] = values
 			}
 		}
-		id := fmt.Sprintf("%s-%d-%d", asideStream, is.FirstSeq, m.Time.UnixNano())
-		if _, err := s.js.PublishMsg(ctx, back, jetstream.WithMsgID(id), jetstream.WithExpectStream(EventsStream)); err != nil {
-			return err
-		}
-		if err := aside.DeleteMsg(ctx, sequence); err != nil {
+		if _, err := s.js.PublishMsg(ctx, back, jetstream.WithMsgID(id(sequence)), jetstream.WithExpectStream(EventsStream)); err != nil {
 			return err
 		}
 	}
 	return s.js.DeleteStream(ctx, asideStream)
+}
+
+// sourceSequence is the sequence that a message had where it was copied from.
+func sourceSequence(m *Stored) (sequence uint64, err error) {
+	const header = "Nats-Stream-Source" // "EVENTS 7 …"
+	words := strings.Fields(strings.Join(m.Header[header], " "))
+	if len(words) < 2 {
+		return 0, fmt.Errorf("message %d of %s has no header %s", m.Sequence, asideStream, header)
+	}
+	return strconv.ParseUint(words[1], 10, 64)
 }

@@ -1,6 +1,7 @@
 package jetlog_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -33,8 +34,8 @@ func TestMoveOn(t *testing.T) {
 			if err := events.Purge(t.Context(), jetstream.WithPurgeSequence(101)); err != nil {
 				t.Error(err)
 			}
-			likes(t, js, 1)
-			if err := aside.DeleteMsg(t.Context(), 1); err != nil {
+			first := &nats.Msg{Subject: "events.like", Data: []byte(`{"actor":1,"post":1,"author":2}`)}
+			if _, err := js.PublishMsg(t.Context(), first, jetstream.WithMsgID(fmt.Sprintf("EVENTS_ASIDE-%d-1", aside.CachedInfo().Created.UnixNano()))); err != nil {
 				t.Error(err)
 			}
 		},
@@ -90,5 +91,25 @@ func TestMoveOn(t *testing.T) {
 				t.Error("what was aside is there still")
 			}
 		})
+	}
+}
+
+// What stands behind that already stays, and what is before it comes after it.
+func TestMoveOnOfALongerOne(t *testing.T) {
+	t.Parallel()
+	streams, js := natstest.Streams(t, natstest.Server(t))
+	likes(t, js, 20)
+	if err := streams.MoveOn(t.Context(), jetlog.Continues{After: 7, Events: time.Unix(7, 0)}); err != nil {
+		t.Fatal(err)
+	}
+	state, err := streams.State(t.Context(), jetlog.EventsStream)
+	if err != nil || state.First != 8 || state.Last != 27 || state.Messages != 20 {
+		t.Fatalf("%+v %v", state, err)
+	}
+	for sequence, post := range map[uint64]int{8: 8, 20: 20, 21: 1, 27: 7} {
+		m, err := natstest.Stream(t, streams.Conn(), jetlog.EventsStream).GetMsg(t.Context(), sequence)
+		if want := fmt.Sprintf(`{"actor":1,"post":%d,"author":2}`, post); err != nil || string(m.Data) != want {
+			t.Errorf("%d is %s, want %s: %v", sequence, m.Data, want, err)
+		}
 	}
 }

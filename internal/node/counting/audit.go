@@ -107,6 +107,9 @@ func (g *Generation) audit(ctx context.Context) {
 // found logs what the audit has found, and repairs shards that differ. It repairs nothing if
 // a base backup was used, which may itself be wrong, with the copy that it was made of.
 func (g *Generation) found(r *audit.Report) {
+	if g.host.Generations().Recounts() { // EVENTS has lost its tail: everything is counted again
+		return
+	}
 	for i, d := range r.Examples {
 		g.Log.Error("audit: what is served is not what the log says", "counter", d.Counter, "id", d.ID, "column", d.Column, "is", d.Is, "should", d.Should, "at", d.At, "shard", d.Shard)
 		if i == 4 {

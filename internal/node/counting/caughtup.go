@@ -32,10 +32,15 @@ func (g *Generation) HasAssigned() bool {
 // does not lag.
 func (g *Generation) UpToDate() bool { return g.IsOpen() && g.lags() == nil && g.HasAssigned() }
 
-// RoutedUpTo is the end of the last window of a generation.
+// RoutedUpTo is the end of the last window of a generation, or that of EVENTS if it has lost
+// its tail.
 func (g *Generation) RoutedUpTo(ctx context.Context) (pipeline.Position, error) {
 	tail, _, err := g.deltas.Tail(ctx)
-	return max(tail.To, g.sinks.Applied()), err
+	if err != nil {
+		return 0, err
+	}
+	last, err := g.LogEnd(ctx)
+	return min(max(tail.To, g.sinks.Applied()), pipeline.EndOf(last)), err
 }
 
 // Reach waits until all nodes that answer for a shard have come to a position.

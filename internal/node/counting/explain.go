@@ -47,8 +47,7 @@ func (g *Generation) explaining() int {
 }
 
 // upto is the sequence up to which EVENTS no longer changes: all of it is counted here,
-// on disk. If its tail is lost, what comes at those sequences is published again after the
-// end.
+// on disk. If its tail is lost, this generation counts no further.
 func (g *Generation) upto() uint64 {
 	kept := g.sinks.Kept()
 	if len(kept) == 0 {

@@ -33,14 +33,14 @@ func (g *Generation) Adopt() (counted uint64, err error) {
 	counted = max(counted, tail.To.Sequence())
 	now, known := g.state.Load(), g.store.Meta().Streams
 	if known.Events.IsZero() || known.Events.Equal(now.Events.Created) {
-		return counted, nil
-	}
-	if err := g.streams.MoveOn(g.ctx, jetlog.Continues{After: counted, Events: known.Events}); err != nil {
-		return 0, err
+		return 0, errors.New("repair: there is nothing to adopt: EVENTS is the one that is counted here")
 	}
 	is := g.Dir.Counted(g.Number)
 	is.Mixed = true
 	if err := g.Dir.Note(g.Number, is); err != nil { // EVENTS no longer has what was counted
+		return 0, err
+	}
+	if err := g.streams.MoveOn(g.ctx, jetlog.Continues{After: counted, Events: known.Events}); err != nil {
 		return 0, err
 	}
 	return counted, g.store.SetStreams(cold.Streams{Events: now.Events.Created, Deltas: known.Deltas})
