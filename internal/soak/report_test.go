@@ -50,7 +50,7 @@ func (r *report) text(s *soak) string {
 	line("  %9d  acknowledged, in %d messages", s.book.events.Load(), len(s.book.records)-1)
 	line("  %9d  read back from EVENTS and counted, each once", s.truth.events)
 	line("  %9d  refused, each in DEADLETTER; %d of its %d letters are there a second time", len(s.truth.refused), r.twice, r.letters)
-	line("  %9d  lost in power cuts before anybody had counted them, as they must be", s.truth.lost)
+	line("  %9d  lost in power cuts, counted or not, and none is counted in the end", s.truth.lost)
 	line("  %9d  publishings again because no acknowledgement came; %d of them had been stored", s.book.retries.Load(), s.book.duplicates.Load())
 	line("\ncompared with the twin: %d times each half of the nodes, %d answers about %d communities", r.comparisons, r.asked, len(s.book.communities))
 	line("  %9d  numbers of answers given meanwhile are the twin's between their as_of and the newest position then", r.between)
