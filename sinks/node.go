@@ -233,8 +233,7 @@ func (n *Node) hand(ctx context.Context, e pipeline.Entry) error {
 	if err != nil {
 		return err
 	}
-	// What is handed over again, with fillers in it perhaps where a power cut
-	// took what had been counted, has its place in time already.
+	// What is handed over again has its place in time already.
 	first := sort.Search(len(w.Marks), func(i int) bool { return w.Marks[i].Position > n.timed })
 	if noted := n.clock.Note(w.Marks[first:]); !n.o.Beside {
 		n.noted = append(n.noted, noted...)

@@ -11,8 +11,8 @@ import (
 
 // countAgain begins a generation that counts everything again in the place of one that has
 // counted events that EVENTS has lost; lead has it serve once it has caught up. Nodes answer
-// by what they have until then. Whichever node comes first does it; it is called again and
-// again. An operator's rebuild gives way. Events that were refused are refused again:
+// by what they have until then. Whichever node comes first does it, and a call after that does
+// nothing. An operator's rebuild gives way. Events that were refused are refused again:
 // DEADLETTER may have them a second time.
 func (n *Node) countAgain(ctx context.Context, g *counting.Generation, why error) error {
 	l := &n.rebuilds.leader

@@ -43,9 +43,9 @@ const (
 )
 
 // switchTo switches answers to another generation. No request is lost, and no number goes
-// back, but where EVENTS has lost what was counted. Requests that come during the switch wait until that generation is as far as any
-// holder of the one before can have been. If it cannot begin to answer, nothing has
-// changed, and the switch is tried again.
+// back, but where EVENTS has lost what was counted. Requests that come during the switch wait
+// until that generation is as far as any holder of the one before can have been. If it cannot
+// begin to answer, nothing has changed, and the switch is tried again.
 //
 //	before ──► answers ──────────────► drained ─► closed with its generation
 //	to         ─► answers, requests wait ─► as far as before ─► answered

@@ -371,9 +371,12 @@ func (s Set) Anew(counting json.RawMessage) (Set, error) {
 // one that serves: that has counted events that EVENTS has lost. What was beside it must be
 // dropped before, and its slot cleared.
 func (s Set) Again() (Set, error) {
-	s, err := s.Begin(s.All[s.Serving].Counting, true)
-	s.Lost = s.Lost || err == nil
-	return s, err
+	begun, err := s.Begin(s.All[s.Serving].Counting, true)
+	if err != nil {
+		return s, err
+	}
+	begun.Lost = true
+	return begun, nil
 }
 
 // Keeps says whether a generation stores the dead letters of what it routes: the one that

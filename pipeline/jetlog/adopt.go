@@ -31,6 +31,9 @@ func (s *Streams) MoveOn(ctx context.Context, of Continues) (err error) {
 	if err != nil {
 		return err
 	}
+	if is.Continues.Events.Equal(of.Events) { // another node, which may have counted further, has adopted it
+		of.After = max(of.After, is.Continues.After)
+	}
 	if is.Last < of.After || is.First <= of.After && is.Messages > 0 {
 		if is.Messages > 0 {
 			if err := s.setAside(ctx, is.Messages); err != nil {

@@ -121,8 +121,8 @@ type Host interface {
 	// several times; its error is returned as it is. jetlog.ErrNoBucket: nobody has run on
 	// this server yet.
 	ChangeRecord(ctx context.Context, change func(generations.Set) (generations.Set, error)) (generations.Set, error)
-	// CountAgain does what is due next where g has counted events that EVENTS has lost: a
-	// generation counts everything again, and takes its place. It is called until that is done.
+	// CountAgain begins a generation that counts everything again, where g has counted events
+	// that EVENTS has lost. It may be called again: nothing happens once that has begun.
 	CountAgain(ctx context.Context, g *Generation, why error) error
 	// InCluster says that the embedded server is a member of a NATS cluster: then a start
 	// waits for the other servers, and has no time limit.

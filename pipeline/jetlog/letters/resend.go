@@ -19,8 +19,8 @@ import (
 //	events.resent.<position>-<checksum>    of the event that was refused (EventID)
 //
 // is the subject of the event that is sent again, whatever its type, and it is stored
-// on condition that the subject has no message. Its type is in a header, and Moves
-// gives readers the subject of that type. A letter whose subject has a message was
+// on condition that the subject has no message. Its type is in a header, and a
+// source gives readers the subject of that type. A letter whose subject has a message was
 // sent before: it is deleted, as is one that was sent now. A trim does the same
 // before it removes such a message (SettleBelow), so that no letter is left of it.
 
