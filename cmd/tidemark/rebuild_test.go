@@ -160,6 +160,7 @@ var (
 	standsNone     = node.RebuildStatus{Serving: 1, Newest: 1, State: generation.None}
 	standsBuilding = node.RebuildStatus{Serving: 1, Building: 2, Newest: 2, State: generation.Building, Position: 1023, Of: 2047, ETA: 9}
 	standsSwitched = node.RebuildStatus{Serving: 2, Kept: 1, Newest: 2, State: generation.Switched}
+	standsReplaced = node.RebuildStatus{Serving: 2, Kept: 1, Newest: 2, State: generation.Switched, Lost: true}
 	standsDropped  = node.RebuildStatus{Serving: 2, Newest: 2, State: generation.Switched}
 	standsAborted  = node.RebuildStatus{Serving: 1, Newest: 2, State: generation.Aborted, Why: "EVENTS begins at 7"}
 	standsDiffers  = node.RebuildStatus{
@@ -195,8 +196,12 @@ func TestRebuildWait(t *testing.T) {
 		out  string
 		err  string
 	}{
-		"status":         {&led{stands: []node.RebuildStatus{standsBuilding}}, "--status", 0, building, ""},
-		"dropped":        {&led{stands: []node.RebuildStatus{standsDropped}}, "--status", 0, "generation 2 serves; the one before is dropped\n", ""},
+		"status":  {&led{stands: []node.RebuildStatus{standsBuilding}}, "--status", 0, building, ""},
+		"dropped": {&led{stands: []node.RebuildStatus{standsDropped}}, "--status", 0, "generation 2 serves; the one before is dropped\n", ""},
+		"lost tail": {
+			&led{stands: []node.RebuildStatus{standsReplaced}}, "--status", 0,
+			"generation 2 serves; generation 1 has counted events that EVENTS has lost, and will be dropped\n", "",
+		},
 		"not waited for": {&led{stands: []node.RebuildStatus{standsNone}}, "--yes", 0, begun + "'tidemark rebuild --status' shows how far it is\n", ""},
 		"json":           {&led{stands: []node.RebuildStatus{standsNone}}, "--yes --json", 0, `{"building":2,"changes":[]}` + "\n", ""},
 		"serves": { // the second status is of another node that leads, which has not heard of it yet

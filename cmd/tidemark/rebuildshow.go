@@ -55,6 +55,8 @@ func besideText(s *node.RebuildStatus) string {
 		return fmt.Sprintf("generation %d has caught up and is compared", s.Building)
 	case s.State == generation.Building:
 		return fmt.Sprintf("generation %d is building, %s", s.Building, farText(s))
+	case s.Kept != 0 && s.Lost:
+		return fmt.Sprintf("generation %d has counted events that EVENTS has lost, and will be dropped", s.Kept)
 	case s.Kept != 0:
 		return fmt.Sprintf("generation %d is kept up to date: 'tidemark rebuild --back' has it serve again", s.Kept)
 	case s.State == generation.Aborted:

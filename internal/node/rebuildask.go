@@ -139,7 +139,7 @@ func (n *Node) rebuildStatus(ctx context.Context) (*RebuildStatus, error) {
 	}
 	s := &RebuildStatus{
 		Serving: set.Serving, Building: set.Building, Kept: set.Kept, Newest: set.Newest, State: set.State,
-		Differs: set.Differs, Why: set.Why, Of: uint64(pipeline.EndOf(events)),
+		Differs: set.Differs, Lost: set.Lost, Why: set.Why, Of: uint64(pipeline.EndOf(events)),
 		Waits:    set.Compared && set.Differs > 0 && !set.Accept && set.Building != 0,
 		Examples: []audit.Difference{}, Nodes: []RebuildNode{},
 	}
