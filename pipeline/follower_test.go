@@ -105,7 +105,6 @@ func (e eventsUpTo) Open(_ context.Context, from Position) (Source, error) {
 	return &remaining{from.Next(), uint64(e)}, nil
 }
 
-func (e eventsUpTo) Last(context.Context) (uint64, error)       { return uint64(e), nil }
 func (e eventsUpTo) Holds(context.Context, uint64, int64) error { return nil }
 
 // remaining gives a message at a time.

@@ -36,13 +36,9 @@ type Events interface {
 	// behind from are gone (ErrGap), and when the stream ends before from.
 	Open(ctx context.Context, from Position) (Source, error)
 
-	// Last is the stream's last sequence, as its leader says, 0 for none. It
-	// is an error when the stream is not the one that was opened first.
-	Last(ctx context.Context) (sequence uint64, err error)
-
-	// Holds is an error that wraps ErrLostTail if the stream ends before the message
-	// counted, or has another one there: it is younger than at, log time (Unix ms; 0: not
-	// known) when that much was counted.
+	// Holds is an error when the stream is not the one that was opened first. The error wraps
+	// ErrLostTail if the stream ends before the message counted, or has another one there: it
+	// is younger than at, log time (Unix ms; 0: not known) when that much was counted.
 	Holds(ctx context.Context, counted uint64, at int64) error
 }
 

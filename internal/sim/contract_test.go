@@ -288,8 +288,7 @@ var contractTests = map[string]func(c *contract){
 		ends(c, s, jetlog.ErrTail)
 		_, err := c.source(c.ctx, 0, jetlog.RunOptions{})
 		c.is(err, jetlog.ErrTail, "opened again")
-		_, err = e.Last(c.ctx)
-		c.is(err, jetlog.ErrTail, "last")
+		c.is(e.Holds(c.ctx, 0, 0), jetlog.ErrTail, "holds")
 	},
 
 	"a tailer follows in order, and refuses what does not join": func(c *contract) {

@@ -24,7 +24,7 @@ func (e Events) Open(ctx context.Context, from pipeline.Position) (pipeline.Sour
 	return e.c.Source(ctx, from, e.o)
 }
 
-// Last implements pipeline.Events.
+// Last is the sequence of the newest event, 0 for none.
 func (e Events) Last(ctx context.Context) (last uint64, err error) {
 	err = e.c.look(ctx, jetlog.EventsStream, func(of *stream) error {
 		last = of.last

@@ -332,7 +332,6 @@ func (e eventsOf) Open(_ context.Context, from pipeline.Position) (pipeline.Sour
 	return &runsOf[pipeline.Message]{e.log[from.Next()-1:], 5, io.EOF}, nil
 }
 
-func (e eventsOf) Last(context.Context) (uint64, error)       { return uint64(len(e.log)), nil }
 func (e eventsOf) Holds(context.Context, uint64, int64) error { return nil }
 
 // logOf is a world's DELTAS, as far as it was not purged.

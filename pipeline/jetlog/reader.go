@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -95,7 +94,6 @@ type reader[T any] struct {
 	stuckAt  time.Time // when it last said that it cannot go on, or began to wait
 	barren   bool      // the last consumer delivered nothing
 	err      error     // beyond use
-	pending  atomic.Uint64
 }
 
 // openReader begins behind the sequence `after`, which must still join the
@@ -201,10 +199,6 @@ func (r *reader[T]) fail(ctx context.Context, err error) error {
 	r.err = fmt.Errorf("jetlog: read %s after sequence %d: %w", r.stream, r.after, err)
 	return r.err
 }
-
-// Pending is how many messages the stream held behind the last one returned.
-// Safe for concurrent use.
-func (r *reader[T]) Pending() uint64 { return r.pending.Load() }
 
 // Close ends reading. Not to be called while Next runs: end its ctx first.
 // Closing twice is fine.
@@ -396,7 +390,6 @@ func (r *reader[T]) fill(ctx context.Context, m *nats.Msg, a pull.Ack) []T {
 		}
 		full := len(run) >= r.options.MessagesMax || bytes >= r.options.BytesMax
 		if full || r.pull == nil || !r.linger(ctx, &end) {
-			r.pending.Store(a.Pending)
 			return run
 		}
 	}

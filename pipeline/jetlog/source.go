@@ -33,21 +33,15 @@ func (e *Events) Open(ctx context.Context, from pipeline.Position) (pipeline.Sou
 	return source, nil
 }
 
-// Last implements pipeline.Events. When the stream was recreated since
-// OpenStreams, the error wraps ErrTail.
-func (e *Events) Last(ctx context.Context) (uint64, error) {
-	state, err := e.streams.sameState(ctx, EventsStream, e.streams.created)
-	return state.Last, err
-}
-
-// Holds implements pipeline.Events. What a disk has lost, or was trimmed, does not tell.
+// Holds implements pipeline.Events. What a disk has lost, or was trimmed, does not tell. When
+// the stream was recreated since OpenStreams, the error wraps ErrTail.
 func (e *Events) Holds(ctx context.Context, counted uint64, at int64) error {
-	last, err := e.Last(ctx)
+	state, err := e.streams.sameState(ctx, EventsStream, e.streams.created)
 	switch {
 	case err != nil:
 		return err
-	case last < counted:
-		return fmt.Errorf("%w: it ends with message %d, and %d is counted", pipeline.ErrLostTail, last, counted)
+	case state.Last < counted:
+		return fmt.Errorf("%w: it ends with message %d, and %d is counted", pipeline.ErrLostTail, state.Last, counted)
 	case counted == 0 || at == 0:
 		return nil
 	}

@@ -12,25 +12,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tidemark-io/tidemark/internal/e2e"
-	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 )
-
-// "at least one, bounded in number and bytes, gathered for no longer than the
-// source's linger."
-func TestSourceGathersRuns(t *testing.T) {
-	b := newBench(t)
-	b.publish(1000)
-	run, err := b.source(0, jetlog.RunOptions{MessagesMax: 990, Linger: e2e.Patience}).Next(b.ctx)
-	if b.must(err); len(run) != 990 {
-		t.Errorf("a run of %d, want 990", len(run))
-	}
-	s := b.source(pipeline.EndOf(990), jetlog.RunOptions{MessagesMax: 4})
-	b.read(s, 4)
-	if s.Pending() == 0 {
-		t.Error("nothing is pending though six messages are")
-	}
-}
 
 // Two requests may end at one message, which is too large for what is left of both: it is not
 // lost, and the consumer goes on.
@@ -79,9 +62,5 @@ func TestSourceCloseTakesItsConsumerAway(t *testing.T) {
 	b := newBench(t)
 	s := b.source(0, jetlog.RunOptions{})
 	b.must(s.Close())
-	b.must(s.Close())
-	if _, err := s.Next(b.ctx); err == nil {
-		t.Error("a closed source reads on")
-	}
 	e2e.Until(t, "its consumer is gone", func() bool { return b.stream(jetlog.EventsStream).CachedInfo().State.Consumers == 0 })
 }
