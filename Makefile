@@ -49,10 +49,6 @@ TEST    = $(GO) test $(AT_ONCE) -vet=off -count=1 $(TESTFLAGS)
 # Where goroutines share memory, and the tests there that have one goroutine and take long.
 SHARED  = ./sinks/... ./internal/node/... ./query/spread/... ./query/service/... ./pipeline/jetlog/...
 ALONE   = ^Test(KilledAtEveryStep|FullDisk|Twins)$$
-# In the simulation one goroutine at a time goes on, and most tests of the hot tables have one:
-# the race detector finds little there, and takes ten times as long. So test-all runs all seeds
-# and rows without it, and few with it.
-UNRACED = ./internal/sim ./sinks/hot
 
 test: ## what proves a change: unit tests, twins, the simulation, twelve stories with real processes [2 min; 4 where nothing is compiled yet]
 	CGO_ENABLED=0 $(TEST) -short -timeout 10m ./...
@@ -60,10 +56,10 @@ test: ## what proves a change: unit tests, twins, the simulation, twelve stories
 race: ## the race detector, where goroutines share memory; needs a C compiler [3 min; 4 where nothing is compiled yet]
 	$(TEST) -race -short -parallel 6 -skip '$(ALONE)' -timeout 10m $(SHARED)
 
-test-all: ## every test with the race detector, all stories, all of Higgs; with a browser, Redis, zsh, fish where they are [11 min]
-	@$(if $(RACE),,echo 'make test-all: no C compiler found, so without -race: data races are not looked for')
-	$(if $(RACE),CGO_ENABLED=0 $(TEST) -timeout 20m $(UNRACED))
-	$(TEST) $(RACE) -timeout 30m ./...
+# Without the race detector, under which fleets of nodes starve on two cores: race has it.
+test-all: ## every test, all stories, all of Higgs, then race; with a browser, Redis, zsh, fish where they are [15 min]
+	CGO_ENABLED=0 $(TEST) -timeout 30m ./...
+	@$(if $(RACE),$(MAKE) race,echo 'make test-all: no C compiler found, so data races are not looked for')
 
 soak: ## real processes under real faults and abuse (SOAK=10m; SEED=0 draws one; SOAKFLAGS='-abuse notices') [10 min]
 	$(GO) test -count=1 -timeout 0 -v -run '^TestSoak$$' ./internal/soak -soak $(SOAK) -seed $(SEED) $(SOAKFLAGS)

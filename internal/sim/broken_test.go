@@ -132,7 +132,6 @@ func behind(s *setup) {
 // Each of these promises rests on one thing that could be left out; without it
 // the simulation must fail, and say why.
 func TestBroken(t *testing.T) {
-	skipRaced(t)
 	for _, name := range slices.Sorted(maps.Keys(broken)) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -48,7 +48,7 @@
 // power is cut; time passes), and what it sets in motion comes to rest before
 // the next. What runs in between is one call's sequel, or the sequels of timers
 // that share no state: so the order in which the runtime wakes goroutines does
-// not show, and a seed is the same story every time (TestSameSeedSameStory).
+// not show, and a seed is the same story every time (TestNet).
 //
 // Looks at a disk pass no gate, because shards look under their locks. Where
 // memory is bounded, a window is handed over only while the owners keep up: so

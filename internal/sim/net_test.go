@@ -75,7 +75,6 @@ var netWorlds = []struct {
 // TestNet holds the windows and the answers of 200 seeds to what they were: a change that is to
 // change nothing leaves testdata/net.golden as it is.
 func TestNet(t *testing.T) {
-	skipRaced(t)
 	var text strings.Builder
 	for _, world := range netWorlds {
 		fmt.Fprintf(&text, "# %s: seed, windows, answers\n", world.name)
