@@ -16,6 +16,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/internal/natstest"
+	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 )
 
@@ -122,7 +123,8 @@ func TestHiggsCold(t *testing.T) {
 }
 
 // Six kill -9 of the node, in routing, applying and checkpoints, during the import of all
-// events, and as many of the importer, which is run again. Still exactly equal, and nothing in the
+// events, and as many of the importer, which is run again. Before them the node stops in order:
+// so the embedded server has an index of each stream, which is behind after a kill. Still exactly equal, and nothing in the
 // log looks like damage: what the embedded server's index lacks is no message. -full: 24.
 func TestHiggsKilled(t *testing.T) {
 	natstest.Long(t)
@@ -137,14 +139,18 @@ func TestHiggsKilled(t *testing.T) {
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 1))
 	p := e2e.Run(t, "checkpoint: {interval: 50ms, rows: 4096}\n")
+	p.Stop()
+	p.Start()
 	for i := range kills {
 		// Small packs make the import long enough to be hit all along its way.
+		nc := p.Connect()
 		importer := p.Command(t.Context(), "import", file, "--pack", "32")
+		kill := lastPosition(t, nc) + pipeline.At(uint64(100+random.IntN(2000)), 0)
 		if err := importer.Start(); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Duration(300+random.IntN(1200)) * time.Millisecond) // when it is killed
-		if i%2 == 0 {                                                       // one time the importer goes first, one time the node
+		e2e.Until(t, "it is time for a kill", func() bool { return lastPosition(t, nc) >= kill })
+		if i%2 == 0 { // one time the importer goes first, one time the node
 			importer.Process.Kill()
 			importer.Wait()
 			p.Kill()
