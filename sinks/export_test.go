@@ -2,27 +2,9 @@ package sinks
 
 import (
 	"context"
-	"errors"
-	"math"
 
 	"github.com/tidemark-io/tidemark/pipeline"
 )
-
-// Crash ends the node without its last checkpoint: a window that fits nowhere
-// stops every shard, and stopped shards are not checkpointed. A commit under
-// way may still land, as in a real crash.
-func (n *Node) Crash() {
-	for _, o := range n.owners {
-		o.sent.Add(1)
-		o.windows <- handed{window: &pipeline.Window{Header: pipeline.Header{From: math.MaxUint64 - 1, To: math.MaxUint64}, Sections: make([][]byte, n.o.Shards+1)}}
-	}
-	n.Close()
-	for _, s := range n.held.Load().shards {
-		if !errors.Is(s.Err(), pipeline.ErrGap) {
-			panic("a shard was not stopped")
-		}
-	}
-}
 
 // Hindsight has readers go on with what is held now, once what it returns is
 // called: as one that begins now and is not given the processor for a while.

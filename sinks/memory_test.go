@@ -186,48 +186,6 @@ func TestWarmStart(t *testing.T) {
 	}
 }
 
-// All of an answer is as of one window's end, also where a row was in memory when
-// the answer began, and was changed and evicted before it ended (I6, I8).
-func TestEvictedWhileRead(t *testing.T) {
-	store := openStore(t, t.TempDir(), 1)
-	defer store.Close()
-	o := options(1)
-	o.CheckpointEvery, o.MemoryBytes = 100*time.Microsecond, 1
-	n := newNode(t, store, o)
-	defer n.Close()
-	w := newWorld(1)
-	w.likes(upBetween(1, 2000)...)
-	follow(t, n, w.tail(0))
-	wait(t, n, w.last())
-	const hot = 1 << 40
-	for range 500 {
-		w.likes(hot)
-	}
-	applied := make(chan struct{})
-	go func() {
-		defer close(applied)
-		for i, e := range w.entries[1:] {
-			follow(t, n, &slice{[]pipeline.Entry{e}})
-			if i%3 == 0 { // checkpointed, it may be evicted
-				await(t, "checkpointed", func() bool { return n.Checkpointed() >= e.Sequence })
-			}
-		}
-	}()
-	r := rand.New(rand.NewPCG(1, 2))
-	for done := false; !done; {
-		ids := []uint64{hot}
-		for range 200 {
-			ids = append(ids, 1+r.Uint64N(1999))
-		}
-		w.same(t, n, ids)
-		select {
-		case <-applied:
-			done = true
-		default:
-		}
-	}
-}
-
 // "Notices count in `memory.budget`": they count in it, and what they
 // take the shards give up.
 func TestNoticesCountInTheBudget(t *testing.T) {

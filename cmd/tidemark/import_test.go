@@ -16,37 +16,6 @@ import (
 	"github.com/tidemark-io/tidemark/internal/e2e"
 )
 
-// docs/contract.md: "`import FILE|-` (NDJSON events, gzip too; packs; progress; exact
-// when run again after an interruption)"
-func TestImport(t *testing.T) {
-	n := shared(t)
-	var text strings.Builder
-	for i := range 1000 {
-		fmt.Fprintf(&text, `{"type":"comment","actor":%d,"post":1442,"author":1409}`+"\n", i+1)
-	}
-	file := filepath.Join(t.TempDir(), "comments.ndjson.gz")
-	if err := os.WriteFile(file, zip(t, text.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
-
-	r := n.do("import", file, "--wait", "--pack", "100")
-	if r.code != 0 || !strings.HasPrefix(r.out, "1000 lines in 10 packs, ") || !strings.Contains(r.out, "position ") {
-		t.Errorf("%+v", r)
-	}
-	n.want("1000", "get", "1442.cntcm")
-	if r := n.do("import", file, "--wait"); r.code != 0 || !strings.HasPrefix(r.out, "imported before") {
-		t.Errorf("%+v", r)
-	}
-	n.want("1000", "get", "1442.cntcm")
-
-	r = n.feed(text.String(), "import", "-", "--name", "again", "--wait", "--json")
-	if got := document(t, r.out); got["lines"] != 1000.0 || got["packs"] != 4.0 || got["already"] != false {
-		t.Errorf("%+v", r)
-	}
-	n.want("2000", "get", "1442.cntcm")
-	n.do("import", "nowhere.ndjson").fails(t, 1, "nowhere.ndjson")
-}
-
 // zip compresses text.
 func zip(t *testing.T, text string) []byte {
 	t.Helper()
@@ -254,6 +223,7 @@ func TestImportSaysWhatAFileLooksLike(t *testing.T) {
 		}
 		n.do("import", path, "--strict").fails(t, 1, "import "+path+": nothing was published", file.like, "--force")
 	}
+	n.do("import", "nowhere.ndjson").fails(t, 1, "nowhere.ndjson")
 	if last := n.eventsEnd(t); last != before {
 		t.Errorf("%d messages were published", last-before)
 	}

@@ -11,7 +11,9 @@ import (
 func TestMembersOfSets(t *testing.T) {
 	n := shared(t)
 	n.publish("like actor=7 post=1542 author=1509", "like actor=7 post=1542 author=1509", "like actor=8 post=1542 author=1509",
-		"like actor=7 post=1543 author=1509")
+		"like actor=7 post=1543 author=1509", "follow actor=1807 target=1809", "follow actor=1807 target=1808")
+	n.want("1808\n1809", "following", "1807")
+	n.want("1807", "followers", "1809")
 	n.want("  id  like  like?\n1542     2    yes\n1544     0     no", "get", "post", "1542", "1544", "--columns", "like", "--member", "7")
 	liked := []string{"get", "user", "1509", "--columns", "liked", "--member"}
 	n.want("  id  liked  liked?\n1509      3     yes", append(liked, "1542,7")...)
@@ -30,6 +32,7 @@ func TestMembersOfSets(t *testing.T) {
 		"members post.like 1599 --json":            `{"members":[],"as_of":`,
 		"page 1542 --viewer 7 --json":              `{"rows":[{"id":"1542","repost":0,"comment":0,"like":2,"has":{"like":true}}],"as_of":`,
 		"get post 1544 --member 7 --json":          `{"rows":[{"id":"1544","repost":0,"comment":0,"like":0,"has":{"like":false}}],"as_of":`,
+		"following 4000000000 --json":              `{"users":[],"as_of":`,
 		"get post 1544 --columns like --json":      `{"rows":[{"id":"1544","like":0}],"as_of":`,
 	} {
 		if r := n.do(strings.Fields(args)...); r.code != 0 || !strings.HasPrefix(r.out, want) {

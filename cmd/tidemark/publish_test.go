@@ -67,38 +67,3 @@ func TestPublish(t *testing.T) {
 	n.do("publish", "--force", "poke", "actor=1", "--wait", "--id", "p1").fails(t, 1, at("at position ")+" and was refused (type): no rule knows the type poke", "deadletters show ")
 	n.do("publish", "poke", "actor=1", "--id", "p1", "--wait", "--force").fails(t, 1, fmt.Sprint("at position ", last<<10, " and was refused"))
 }
-
-func TestFollowingFollowers(t *testing.T) {
-	n := shared(t)
-	var text, all strings.Builder
-	for user := 1; user <= 250; user++ {
-		fmt.Fprintf(&text, `{"type":"follow","actor":%d,"target":30000}`+"\n", user)
-		fmt.Fprintln(&all, user)
-	}
-	text.WriteString(`{"type":"follow","actor":1807,"target":1809}` + "\n" + `{"type":"follow","actor":1807,"target":1808}` + "\n")
-	if r := n.feed(text.String(), "import", "-", "--wait"); r.code != 0 {
-		t.Fatalf("%+v", r)
-	}
-	n.want("1808\n1809", "following", "1807")
-	n.want("1807", "followers", "1809")
-	n.want(strings.TrimSpace(all.String()), "followers", "30000", "--limit", "100000")
-	if r := n.do("followers", "30000"); r.code != 0 || strings.Count(r.out, "\n") != 100 || r.err != "more: --after 100\n" {
-		t.Errorf("%+v", r)
-	}
-	if r := n.do("followers", "30000", "--after", "100", "--limit", "2"); r.out != "101\n102\n" || r.err != "more: --after 102\n" {
-		t.Errorf("%+v", r)
-	}
-	for args, want := range map[string]string{
-		"following 1807 --limit 1":        `{"users":["1808"],"next":"1808"`,
-		"following 1807 --after 1808":     `{"users":["1809"],"as_of"`,
-		"following 4000000000":            `{"users":[],"as_of"`,
-		"followers 30000 --limit 1000000": `{"users":["1","2",`,
-	} {
-		if r := n.do(append(strings.Fields(args), "--json")...); r.code != 0 || !strings.HasPrefix(r.out, want) {
-			t.Errorf("%s: exit code %d, %.200s", args, r.code, r.out)
-		}
-	}
-	if r := n.do("following", "4000000000"); r != (result{}) {
-		t.Errorf("%+v", r)
-	}
-}

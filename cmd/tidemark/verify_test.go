@@ -117,6 +117,7 @@ func TestVerifyBase(t *testing.T) {
 	for want, c := range map[string]*checked{
 		"EVENTS lacks its beginning: counted on from backup x in /b, at position 7; what was wrong there already is not found\n3 ids compared, on 3 nodes: all as the log says\n": c,
 		"nothing was compared\n": {},
+		"0 ids compared, on 1 node: none that is counted is in the sample; --all takes all\n": {Nodes: []*checks.Checked{{}}},
 	} {
 		var out strings.Builder
 		if err := c.print(&out); err != nil || out.String() != want {

@@ -4,8 +4,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/tidemark-io/tidemark/internal/node/checks"
 )
 
 // A size in a sentence has a unit, however small it is.
@@ -32,18 +30,5 @@ func TestSomeAreNamed(t *testing.T) {
 	}
 	if got := notWhole("ids", ids).Error(); got != want+" and 1 more" {
 		t.Error(got)
-	}
-}
-
-// A sample in which nothing is, and nodes that did not compare, say so: they are no proof.
-func TestNothingIsCompared(t *testing.T) {
-	for text, c := range map[string]*checked{
-		"nothing was compared\n": {},
-		"0 ids compared, on 1 node: none that is counted is in the sample; --all takes all\n": {Nodes: []*checks.Checked{{}}},
-	} {
-		var out strings.Builder
-		if err := c.print(&out); err != nil || out.String() != text {
-			t.Errorf("%q, %v; want %q", out.String(), err, text)
-		}
 	}
 }

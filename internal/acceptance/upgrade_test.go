@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -68,51 +67,6 @@ func TestRollingUpgrade(t *testing.T) {
 		u.exact()
 	}
 	u.end()
-}
-
-// The same from the release that a file names to this tree.
-func TestUpgradeFromRelease(t *testing.T) {
-	natstest.Long(t)
-	t.Parallel()
-	commit := upgradeFrom(t)
-	if commit == "" {
-		t.Skip("internal/acceptance/testdata/upgrade-from names no release to upgrade from yet")
-	}
-	u := newUpgrade(t, builtFrom(t, commit), e2e.Binary(t))
-	u.mix(0)
-	u.replaced("b")
-	u.exact()
-	u.end()
-}
-
-// upgradeFrom is the commit of the release to upgrade from; "": there is none.
-func upgradeFrom(t *testing.T) string {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join("testdata", "upgrade-from"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(text)) {
-		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
-			return line
-		}
-	}
-	return ""
-}
-
-// builtFrom builds the program of a commit.
-func builtFrom(t *testing.T, commit string) string {
-	t.Helper()
-	tree, binary := t.TempDir(), filepath.Join(t.TempDir(), "tidemark")
-	archive := exec.Command("sh", "-c", `git archive "$0" | tar -xf - -C "$1"`, commit, tree)
-	archive.Dir = e2e.Root()
-	if out, err := archive.CombinedOutput(); err != nil {
-		t.Fatalf("commit %s, which testdata/upgrade-from names, is not in this clone (git fetch --unshallow): %v: %s", commit, err, out)
-	}
-	if err := e2e.BuildIn(tree, binary, "./cmd/tidemark"); err != nil {
-		t.Fatal(err)
-	}
-	return binary
 }
 
 // upgrade is a system whose nodes are replaced one after the other, while somebody
@@ -226,7 +180,7 @@ func (u *upgrade) exact() {
 }
 
 // mix has nodes of both versions: one of the next version comes, which takes shards from
-// those that are there, and one of the old is replaced. A backup has a version; 0: any.
+// those that are there, and one of the old is replaced. A backup has a version.
 func (u *upgrade) mix(version int) {
 	u.t.Helper()
 	c := u.node("c")
@@ -264,7 +218,7 @@ func (u *upgrade) backup(version int) {
 		u.t.Fatal(manifests, err)
 	}
 	text, err := os.ReadFile(manifests[0])
-	if want := fmt.Sprintf(`"format":%d`, version); err != nil || version != 0 && !strings.Contains(string(text), want) {
+	if want := fmt.Sprintf(`"format":%d`, version); err != nil || !strings.Contains(string(text), want) {
 		u.t.Errorf("the manifest does not have %s: %.200s, %v", want, text, err)
 	}
 }

@@ -3,9 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"reflect"
 	"runtime"
 	"strings"
@@ -270,20 +268,6 @@ func doublings(names string) string {
 		fmt.Fprintf(&b, "%c: &%c [%s]\n", names[i+1], names[i+1], strings.Repeat("*"+names[i:i+1]+",", 9))
 	}
 	return b.String()
-}
-
-func TestLoad(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "mine.yaml")
-	if _, _, err := Load(path, nil); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a missing file is %v", err)
-	}
-	if err := os.WriteFile(path, []byte("shards: 0\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	_, _, err := Load(path, nil)
-	if want := path + ":1: shards: 0 is out of bounds; allowed: 1 to 4096"; err == nil || err.Error() != want {
-		t.Errorf("got  %v\nwant %s", err, want)
-	}
 }
 
 func TestUnits(t *testing.T) {

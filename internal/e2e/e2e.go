@@ -46,14 +46,11 @@ var build = sync.OnceValues(func() (string, error) {
 	return binary, Build(binary, "./cmd/tidemark")
 })
 
-// Build compiles a program of this repository, with further flags of go build.
-func Build(binary, pkg string, flags ...string) error { return BuildIn(Root(), binary, pkg, flags...) }
-
-// BuildIn compiles a program of the repository in a directory. It is without cgo, like what
-// make build makes; what make check has compiled serves it.
-func BuildIn(root, binary, pkg string, flags ...string) error {
+// Build compiles a program of this repository, with further flags of go build. It is without
+// cgo, like what make build makes; what make check has compiled serves it.
+func Build(binary, pkg string, flags ...string) error {
 	c := exec.Command("go", append(append([]string{"build", "-o", binary}, flags...), pkg)...)
-	c.Dir, c.Env = root, append(os.Environ(), "CGO_ENABLED=0")
+	c.Dir, c.Env = Root(), append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := c.CombinedOutput(); err != nil {
 		return fmt.Errorf("build: %w\n%s", err, out)
 	}

@@ -2,7 +2,6 @@ package node
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,7 +11,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -397,7 +395,7 @@ func TestRestoreDamage(t *testing.T) {
 	fails("another format", "version 99")
 	overwrite(t, manifest, whole)
 
-	if _, err := Start(t.Context(), a, Options{Logger: silent}); err == nil || !strings.Contains(err.Error(), "restore") {
+	if _, err := Start(t.Context(), a, Options{Logger: silent}); err == nil || !strings.Contains(err.Error(), "run 'tidemark restore' again") {
 		t.Errorf("a directory that is half restored: %v", err)
 	}
 	if _, err := restoreTo(t, a, RestoreOptions{From: to}); err != nil {
@@ -497,40 +495,6 @@ func TestBackupIncremental(t *testing.T) {
 	if err := backup.Verify(t.Context(), place, mended); err != nil {
 		t.Error(err)
 	}
-}
-
-// "Two backups into one place at the same time are refused or
-// harmless"; one that is broken off leaves nothing that harms the next.
-func TestBackupsAtOnce(t *testing.T) {
-	t.Parallel()
-	r := rand.New(rand.NewPCG(5, 6))
-	s := newSite(t)
-	c := s.Config("a", "route hold answer")
-	n := s.Start(c)
-	s.Ready(n)
-	to := filepath.Join(t.TempDir(), "backups")
-	bustle(s, r, 10)
-	for i := range 5 {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i+1)*3*time.Millisecond)
-		_, _ = upkeep.Backup(ctx, s.NC, upkeep.BackupOptions{To: to, Keep: 1, Logger: silent})
-		cancel()
-	}
-	want := everything(t, s.NC, bustle(s, r, 10))
-	var wait sync.WaitGroup
-	for range 3 {
-		wait.Go(func() {
-			_, err := upkeep.Backup(t.Context(), s.NC, upkeep.BackupOptions{To: to, Keep: 1, Logger: silent})
-			if err != nil && !errors.Is(err, backup.ErrInUse) {
-				t.Error(err)
-			}
-		})
-	}
-	wait.Wait()
-	a := alone(t, c)
-	if _, err := restoreTo(t, a, RestoreOptions{From: to}); err != nil {
-		t.Fatal(err)
-	}
-	same(t, "restored", everything(t, s.Start(a).nc, ""), want)
 }
 
 // "The node that routes makes a backup every `backup.every` to `backup.to`"; the node that

@@ -29,18 +29,13 @@ import (
 	"github.com/tidemark-io/tidemark/sinks/backup"
 )
 
-// children are what a test binary may be instead, by the variable that says so.
-var children = map[string]func(text string) error{childEnv: beChild, restoreEnv: beRestorer}
-
 func TestMain(m *testing.M) {
-	for env, be := range children {
-		if text := os.Getenv(env); text != "" {
-			if err := be(text); err != nil {
-				fmt.Println(err)
-				os.Exit(1)
-			}
-			return
+	if text := os.Getenv(childEnv); text != "" {
+		if err := beChild(text); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
 		}
+		return
 	}
 	natstest.SideBySide(8)
 	code := m.Run()

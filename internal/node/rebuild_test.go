@@ -385,21 +385,3 @@ func TestRebuildThatDiffersWaits(t *testing.T) {
 	f.serves(2, n)
 	f.Until("what the log says", f.Has("post", "like", 7, 2))
 }
-
-// Whoever waits for a node that is away says so: here the leader that would drop what is
-// kept.
-func TestKeptSaysWhatItWaitsFor(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
-	f.Edit = func(c *config.Config) { c.Cluster.Replicas, c.Rebuild.Keep = 2, 0 }
-	a, b := f.Start("a"), f.Start("b")
-	f.Publish(20)
-	f.Until("all on both", func() bool { return holdsAll(a) && holdsAll(b) })
-	f.begin(fans(a.config), true)
-	f.serves(2, a, b)
-	f.Until("nothing is waited for", func() bool { s := f.status(); return s.Kept == 1 && s.Why == "" })
-	f.Stop(b)
-	f.Until("it says so", func() bool {
-		return strings.Contains(f.status().Why, "generation 1 is kept until all have the one that serves: node b, which is to hold 8 shards, is away")
-	})
-}

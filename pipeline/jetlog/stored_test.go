@@ -27,11 +27,10 @@ var oddHeaders = map[string]string{
 	"inline status":  "NATS/1.0 404 No Messages\r\n\r\n",
 	"status":         "NATS/1.0\r\nStatus: 404\r\nDescription: No Messages\r\n\r\n",
 	"pending":        "NATS/1.0\r\nStatus: 408\r\nNats-Pending-Messages: 1\r\nNats-Pending-Bytes: 7\r\n\r\n",
-	"moved":          "NATS/1.0\r\nTidemark-Moved: 1 1\r\nno colon\r\n\r\n",
+	"pending what":   "NATS/1.0\r\nStatus: 404\r\nNats-Pending-Messages: x\r\n\r\n",
 	"no name":        "NATS/1.0\r\n: x\r\n\r\n",
 	"folded":         "NATS/1.0\r\nA: b\r\n c\r\n\r\n",
 	"expected":       "NATS/1.0\r\nNats-Expected-Stream: EVENTS\r\nno colon\r\n\r\n",
-	"filler":         "NATS/1.0\r\nTidemark-Filler: 1\r\n\r\n",
 	"resent, a type": "NATS/1.0\r\nTidemark-Type: like\r\nTidemark-Resent: 7\r\n\r\n",
 }
 

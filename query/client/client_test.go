@@ -256,22 +256,6 @@ func TestGet(t *testing.T) {
 	if _, _, err := r.client.Counts(ctx, "post", 43); err == nil {
 		t.Error("counts of a stopped shard")
 	}
-	for code, request := range map[int]client.GetRequest{
-		400: {Counter: "post", IDs: []uint64{1, 0}},
-		404: {Counter: `p"ost`, IDs: []uint64{1}},
-		413: {Counter: "post", IDs: make([]uint64, 0)},
-		504: {Counter: "post", IDs: []uint64{1}, MinPosition: 2049, Timeout: time.Millisecond},
-	} {
-		if code == 413 {
-			for range 10_001 {
-				request.IDs = append(request.IDs, 1)
-			}
-		}
-		_, err := r.client.Get(ctx, request)
-		if e, ok := errors.AsType[*client.Error](err); !ok || e.Code != code || e.Message == "" {
-			t.Errorf("%d: %v", code, err)
-		}
-	}
 }
 
 func TestGetMany(t *testing.T) {

@@ -71,10 +71,11 @@ func TestPastTheLogsEnd(t *testing.T) {
 	r.refused(fmt.Sprintf(`{"counter":"post","ids":[1],"min_seq":%d,"timeout_ms":20}`, 6+aheadMax), "504", "min_seq 65542 was not reached within 20 ms, applied is 7167")
 	var early sync.WaitGroup
 	early.Go(func() {
-		r.get(`{"counter":"post","ids":[1],"columns":["like"],"min_seq":7`+patient, `{"rows":[{"id":"1","like":0}],"as_of":"8191"}`)
+		r.get(`{"counter":"post","ids":[1],"columns":["like"],"min_seq":7`+patient, `{"rows":[{"id":"1","like":8}],"as_of":"8191"}`)
 	})
 	e2e.Until(t, "it is looked for", func() bool { return r.figure("tidemark_query_in_flight") == 1 })
 	l.last.Store(7)
+	r.reader.Set(0, like, 1, 8)
 	r.reader.Apply(pipeline.EndOf(7))
 	early.Wait()
 	// The end moves, and with it what is too far.

@@ -339,26 +339,6 @@ func TestMinPosition(t *testing.T) {
 	}
 }
 
-// A request that waits holds up nobody, and is answered once its position is there.
-func TestWhoWaitsHoldsUpNobody(t *testing.T) {
-	r := start(t)
-	sub, err := r.nc.SubscribeSync(r.nc.NewInbox())
-	if err != nil {
-		t.Fatal(err)
-	}
-	late := `{"counter":"post","ids":[1],"columns":["like"],"min_position":"2000","timeout_ms":30000}`
-	if err := r.nc.PublishRequest("tidemark.get", sub.Subject, []byte(late)); err != nil {
-		t.Fatal(err)
-	}
-	r.get(`{"counter":"post","ids":[1],"columns":["like"]}`, `{"rows":[{"id":"1","like":0}],"as_of":"0"}`)
-	r.reader.Set(0, like, 1, 8)
-	r.reader.Apply(2047)
-	m, err := sub.NextMsg(time.Minute)
-	if err != nil || string(m.Data) != `{"rows":[{"id":"1","like":8}],"as_of":"2047"}` {
-		t.Errorf("the one that waited: %v %v", m, err)
-	}
-}
-
 // "503 not ready", and "reads off": what is answered from counters is 503 with words; what
 // tells how the node is goes on, and so does tidemark.read. docs/degradation.md:
 // "producers: an error instead of the acknowledgement": the other way round.

@@ -267,30 +267,9 @@ func TestMinPosition(t *testing.T) {
 	if _, err := like(t, c.far(now, 100*time.Millisecond), within(t, time.Minute), id); !errors.Is(err, query.ErrBehind) {
 		t.Error(err)
 	}
-	// It comes.
-	time.AfterFunc(10*time.Millisecond, func() { lagging.Lag(now) })
-	if rows, err := like(t, c.far(now, 5*time.Second), within(t, 10*time.Second), id); err != nil || len(rows.Missing) > 0 || rows.AsOf != now {
-		t.Error(err, rows)
-	}
-	// Another has it.
-	lagging.Lag(now - 10)
-	c.node("b", all)
-	for range 5 {
-		if rows, err := like(t, c.far(now, time.Second), within(t, 5*time.Second), id); err != nil || len(rows.Missing) > 0 {
-			t.Error(err, rows)
-		}
-	}
 	// Far ahead it is not waited for.
 	if _, err := like(t, c.far(now+1<<40, time.Hour), within(t, time.Hour), id); !errors.Is(err, query.ErrBehind) {
 		t.Error(err)
-	}
-	// as_of is the least of the parts.
-	c2 := newCluster(t, w, &server.Options{})
-	c2.node("a", even).Lag(now - 10)
-	c2.node("b", odd)
-	c2.open()
-	if rows, err := like(t, c2.far(0, 0), within(t, 5*time.Second), idIn(0, 0), idIn(1, 0)); err != nil || rows.AsOf != now-10 {
-		t.Error(err, rows.AsOf)
 	}
 }
 

@@ -2,7 +2,6 @@ package hot
 
 import (
 	"math"
-	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -99,29 +98,4 @@ func FuzzPairs(f *testing.F) {
 			}
 		}
 	})
-}
-
-// followees are n of the given number of users, whose positions are forgotten.
-func followees(random *rand.Rand, n int, users uint64) []Pair {
-	ids := map[uint64]bool{}
-	for len(ids) < n {
-		ids[1+random.Uint64N(users)] = true
-	}
-	var list []Pair
-	for id := range ids {
-		list = append(list, Pair{A: id})
-	}
-	slices.SortFunc(list, func(p, q Pair) int { return int(p.A) - int(q.A) })
-	return list
-}
-
-func BenchmarkDecodeFollowees(b *testing.B) {
-	list := followees(rand.New(rand.NewPCG(1, 2)), 500, 10_000_000)
-	coded := AppendFollowees(nil, list)
-	dst := make([]Pair, 0, len(list))
-	for b.Loop() {
-		dst = DecodeFollowees(dst[:0], coded)
-	}
-	b.ReportMetric(float64(len(coded))/float64(len(list)), "B/followee")
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(list)), "ns/id")
 }

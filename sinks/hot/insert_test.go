@@ -1,34 +1,6 @@
 package hot
 
-import (
-	"fmt"
-	"testing"
-
-	"github.com/tidemark-io/tidemark/pipeline"
-)
-
-// BenchmarkTableBulk is what a row costs that is loaded, one of all in a shard.
-func BenchmarkTableBulk(b *testing.B) {
-	const rows = 160_000
-	ids := make([]uint64, 0, rows)
-	for id := uint64(1); len(ids) < rows; id++ {
-		if pipeline.ShardOf(id, worldTables) == 3 {
-			ids = append(ids, id)
-		}
-	}
-	for _, bulk := range []bool{false, true} {
-		b.Run(fmt.Sprint(bulk), func(b *testing.B) {
-			t := &Table{}
-			for b.Loop() {
-				t = NewTable([]int{16, 16, 8})
-				load(t, ids, bulk)
-			}
-			bytesPerRow(b, []*Table{t})
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*rows), "ns/row")
-			b.ReportMetric(0, "ns/op")
-		})
-	}
-}
+import "testing"
 
 func load(t *Table, ids []uint64, bulk bool) {
 	if bulk {
