@@ -17,7 +17,6 @@ TOOL    = $(GO) tool -modfile=tools/go.mod
 LDFLAGS = $(if $(VERSION),-X main.version=$(VERSION))
 # Go says CGO_ENABLED=1 on any machine when it was set by hand: look for the compiler too.
 CC_FOUND = $(shell test "$$($(GO) env CGO_ENABLED)" = 1 && command -v $$($(GO) env CC | cut -d' ' -f1))
-RACE     = $(if $(CC_FOUND),-race)
 # What the program must build for besides the system at hand.
 SYSTEMS = freebsd darwin
 # The package that has files of its own for some systems; all others build there as they do here.
@@ -56,10 +55,11 @@ test: ## what proves a change: unit tests, twins, the simulation, twelve stories
 race: ## the race detector, where goroutines share memory; needs a C compiler [3 min; 4 where nothing is compiled yet]
 	$(TEST) -race -short -parallel 6 -skip '$(ALONE)' -timeout 10m $(SHARED)
 
-# Without the race detector, under which fleets of nodes starve on two cores: race has it.
-test-all: ## every test, all stories, all of Higgs, then race; with a browser, Redis, zsh, fish where they are [15 min]
+# Without the race detector, under which fleets of nodes starve on two cores: race has it, here
+# for more packages.
+test-all: ## every test, all stories, all of Higgs, then race; with a browser, Redis, zsh, fish where they are [16 min]
 	CGO_ENABLED=0 $(TEST) -timeout 30m ./...
-	@$(if $(RACE),$(MAKE) race,echo 'make test-all: no C compiler found, so data races are not looked for')
+	@$(if $(CC_FOUND),$(MAKE) race SHARED='./sinks/... ./internal/node/... ./internal/job ./query/... ./pipeline/... ./cmd/tidemark/importer',echo 'make test-all: no C compiler found, so data races are not looked for')
 
 soak: ## real processes under real faults and abuse (SOAK=10m; SEED=0 draws one; SOAKFLAGS='-abuse notices') [10 min]
 	$(GO) test -count=1 -timeout 0 -v -run '^TestSoak$$' ./internal/soak -soak $(SOAK) -seed $(SEED) $(SOAKFLAGS)

@@ -10,7 +10,7 @@ import (
 )
 
 // bare is a node without owners and disk: its shards are written by hand, so
-// that ten million authors take seconds.
+// that ten million users take seconds.
 type bare struct {
 	*Node
 	at       pipeline.Position

@@ -93,6 +93,10 @@ func TestCounts(t *testing.T) {
 		if log = document(t, n.do("slowlog", "--json").out); len(log["slowest"].([]any)) != 1 {
 			t.Errorf("after the reset: %v", log)
 		}
+		n.do("slowlog", "--json", "--reset")
+		if log = document(t, n.do("slowlog", "--json").out); len(log["slowest"].([]any)) != 1 {
+			t.Errorf("after the reset by JSON: %v", log)
+		}
 	})
 
 	// docs/contract.md: "404 unknown counter or column": exit 1, and what there is instead.

@@ -33,6 +33,9 @@ func TestMembersOfSets(t *testing.T) {
 		"page 1542 --viewer 7 --json":              `{"rows":[{"id":"1542","repost":0,"comment":0,"like":2,"has":{"like":true}}],"as_of":`,
 		"get post 1544 --member 7 --json":          `{"rows":[{"id":"1544","repost":0,"comment":0,"like":0,"has":{"like":false}}],"as_of":`,
 		"following 4000000000 --json":              `{"users":[],"as_of":`,
+		"following 1807 --limit 1 --json":          `{"users":["1808"],"next":"1808","as_of":`,
+		"following 1807 --after 1808 --json":       `{"users":["1809"],"as_of":`,
+		"followers 1809 --limit 1000000 --json":    `{"users":["1807"],"as_of":`,
 		"get post 1544 --columns like --json":      `{"rows":[{"id":"1544","like":0}],"as_of":`,
 	} {
 		if r := n.do(strings.Fields(args)...); r.code != 0 || !strings.HasPrefix(r.out, want) {

@@ -45,7 +45,7 @@ func TestRollingUpgrade(t *testing.T) {
 	if got := u.newest(); got != 1 {
 		t.Errorf("the newest window has version %d", got)
 	}
-	u.mix(1)
+	u.mix()
 	if got := u.newest(); got != 1 {
 		t.Errorf("the newest window has version %d while an old node reads it", got)
 	}
@@ -180,8 +180,8 @@ func (u *upgrade) exact() {
 }
 
 // mix has nodes of both versions: one of the next version comes, which takes shards from
-// those that are there, and one of the old is replaced. A backup has a version.
-func (u *upgrade) mix(version int) {
+// those that are there, and one of the old is replaced.
+func (u *upgrade) mix() {
 	u.t.Helper()
 	c := u.node("c")
 	c.Use(u.next)
@@ -189,7 +189,7 @@ func (u *upgrade) mix(version int) {
 	waitWhole(u.t, u.client, upgradeShards)
 	u.exact() // of some shards only nodes of the old version have a copy: c asks them
 	u.replaced("a")
-	u.backup(version)
+	u.backup(1)
 	for _, p := range u.nodes { // a command of either version has all nodes compute
 		p.Do("verify", "--all")
 	}

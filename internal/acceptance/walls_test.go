@@ -66,6 +66,10 @@ func TestWallsOfAProcess(t *testing.T) {
 			t.Errorf("tidemark.%s: %v", query, err)
 		}
 	}
+	refused, err := stranger.Request("tidemark.get", []byte(`{"counter":"pots","ids":["42"]}`), time.Minute)
+	if err != nil || refused.Header.Get("Nats-Service-Error-Code") != "404" || refused.Header.Get("Nats-Service-Error") == "" {
+		t.Errorf("%+v, %v", refused, err)
+	}
 	for _, subject := range []string{"$SRV.PING", "$SRV.INFO.tidemark"} {
 		if _, err := stranger.Request(subject, nil, time.Minute); err != nil {
 			t.Errorf("%s: %v", subject, err)

@@ -38,7 +38,7 @@ func TestJob(t *testing.T) {
 	server := natstest.NewOutside(t, "")
 	begun, ended, told := make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{})
 	s, err := Serve(connect(t, server.URL()), "a", map[string]Handler{
-		"add": func(_ context.Context, request []byte, progress func(any)) (any, error) {
+		"add": func(ctx context.Context, request []byte, progress func(any)) (any, error) {
 			var ask struct{ A, B int }
 			if err := json.Unmarshal(request, &ask); err != nil {
 				return nil, err
@@ -47,8 +47,12 @@ func TestJob(t *testing.T) {
 				return nil, Bad("%d is less than 0", ask.A)
 			}
 			progress(map[string]int{"half": ask.A})
-			<-told
-			return ask.A + ask.B, nil
+			select {
+			case <-told:
+				return ask.A + ask.B, nil
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
 		},
 		"wait": func(ctx context.Context, _ []byte, _ func(any)) (any, error) {
 			begun <- struct{}{}
@@ -62,7 +66,9 @@ func TestJob(t *testing.T) {
 	}
 	nc := connect(t, server.URL())
 	halfway := sync.OnceFunc(func() { close(told) })
-	sum, err := Ask(t.Context(), nc, "a", "add", map[string]int{"A": 2, "B": 3}, func(p json.RawMessage) {
+	within, end := context.WithTimeout(t.Context(), time.Minute)
+	defer end()
+	sum, err := Ask(within, nc, "a", "add", map[string]int{"A": 2, "B": 3}, func(p json.RawMessage) {
 		if string(p) == `{"half":2}` { // the first may say nothing yet
 			halfway()
 		}

@@ -303,6 +303,15 @@ func TestBackAndForward(t *testing.T) {
 	step(4, 5)
 	endAsking()
 	f.letters(letters)
+
+	if _, err := n.changeRecord(t.Context(), func(now generations.Set) (generations.Set, error) {
+		now.Epoch++
+		now.Lost = true
+		return now, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	f.Until("it says that events are lost", func() bool { s := f.status(); return s.Lost && s.Kept == 2 })
 }
 
 // What a generation has routed before it served, and nobody has stored, it stores when

@@ -47,7 +47,7 @@ type RebuildStatus struct {
 	ETA      float64            `json:"eta_s"`           // seconds until it has caught up, as fast as now; 0: it has, or nothing is known
 	Differs  uint64             `json:"differs"`         // ids
 	Waits    bool               `json:"waits,omitempty"` // compared, and it differs: for --accept or --abort
-	Lost     bool               `json:"lost,omitempty"`  // the one that served before has counted events that EVENTS has lost
+	Lost     bool               `json:"lost,omitempty"`  // the one that serves, or that is kept, has counted events that EVENTS has lost
 	Why      string             `json:"why"`             // it was aborted, or does not go on; "": nothing to say
 	Examples []audit.Difference `json:"examples"`        // some of what differs
 	Nodes    []RebuildNode      `json:"nodes"`           // that hold shards of the new one

@@ -225,6 +225,13 @@ func TestRecordAmidChanges(t *testing.T) {
 	f.serves(3, n)
 	f.settledLetters(n)
 
+	f.Until("nothing is waited for", func() bool { s := f.status(); return s.Kept == 2 && s.Why == "" })
+	n.Serving().Inside().Open.Store(false)
+	f.Until("it says what it waits for", func() bool {
+		return strings.Contains(f.status().Why, "generation 2 is kept until all have the one that serves: node a does not answer for")
+	})
+	n.Serving().Inside().Open.Store(true)
+
 	kept := n.rebuilds.beside.Load()
 	f.Until("what is kept is up to date", func() bool { return caughtUp(kept) })
 	f.Until("it is gone back, at once", func() bool { // unless it takes this node longer than settleWithin to say so

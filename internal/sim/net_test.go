@@ -88,4 +88,11 @@ func TestNet(t *testing.T) {
 		}
 	}
 	golden.Check(t, "net", text.String())
+
+	for _, world := range netWorlds { // A seed is the same story every time.
+		one, _ := simulate(t, 1, world.fault, nil)
+		if two, _ := simulate(t, 1, world.fault, nil); one != two {
+			t.Errorf("%s: seed 1 is another story the second time", world.name)
+		}
+	}
 }

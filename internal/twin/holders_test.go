@@ -26,7 +26,7 @@ func TestHolders(t *testing.T) {
 	if seed == 0 {
 		seed = rand.Uint64()
 	}
-	sequences := max(sequencesFor(testing.Short())/20, 1)
+	sequences := max(sequencesOfRun()/20, 1)
 	if *sequencesFlag > 0 {
 		sequences = *sequencesFlag
 	}

@@ -22,6 +22,14 @@ var (
 
 const perWorld = 50 // sequences in one world
 
+// sequencesOfRun is how many sequences a run takes, unless a flag says so.
+func sequencesOfRun() int {
+	if testing.Short() {
+		return 200
+	}
+	return 3000
+}
+
 // draw makes everything that must not change an answer, and the ages.
 func draw(r *rand.Rand) setup {
 	s := setup{
@@ -60,7 +68,7 @@ func TestTwin(t *testing.T) {
 	if seed == 0 {
 		seed = rand.Uint64()
 	}
-	sequences := sequencesFor(testing.Short())
+	sequences := sequencesOfRun()
 	if *sequencesFlag > 0 {
 		sequences = *sequencesFlag
 	}

@@ -379,8 +379,7 @@ func (r *reader[T]) fill(ctx context.Context, m *nats.Msg, a pull.Ack) []T {
 		for len(run) < r.options.MessagesMax && bytes < r.options.BytesMax && r.pull != nil {
 			select {
 			case m := <-r.pull.Arrived:
-				if got, ok := r.take(m); ok {
-					a = got
+				if a, ok := r.take(m); ok {
 					run = append(run, r.item(m, a))
 					bytes += m.Size()
 				}

@@ -32,7 +32,7 @@ func TestBundle(t *testing.T) {
 	if b.most != 32<<20 {
 		t.Errorf("a part may have %d bytes", b.most)
 	}
-	b.most = 1 << 20 // else scrubbing takes seconds, and with the race detector minutes
+	b.most = 1 << 20 // else scrubbing takes seconds
 	b.Add("a.txt", func() ([]byte, error) { return []byte("open sesame"), nil })
 	b.Add("b.txt", func() ([]byte, error) { return nil, errors.New("no sesame") })
 	b.Add("c.txt", func() ([]byte, error) { return []byte(strings.Repeat("1234567\n", b.most/8) + "sesa"), nil })
