@@ -84,16 +84,14 @@ func (s *store) multiGet() {
 	defer echo.end(syscall.SIGKILL)
 	way := line{what: "multi-get over NATS, 500 ids", unit: "ids/s", beside: bareEcho, target: ratioAtLeast(0.6)}
 	beside := line{what: way.what, unit: way.unit, beside: "Redis, MGET of 500 keys", target: ratioAtLeast(6)}
-	ids := make([]uint64, manyIDs)
-	for i := range ids {
-		ids[i] = postID(uint64(i))
-	}
+	// The echo has one answer: who asks it draws as the others do, and asks for the same.
+	same := getOf(manyIDs, like, func(i int, r *rand.Rand) uint64 {
+		r.Uint64N(uint64(s.rows))
+		return uint64(i)
+	})
 	for range s.size.rounds {
 		way.ours = append(way.ours, manyIDs*callFor(askers, s.size.round, to(s.p.url, get(manyIDs, s.rows, like))))
-		way.theirs = append(way.theirs, manyIDs*callFor(askers, s.size.round, to(address, func(c *client.Client, _ *rand.Rand) error {
-			_, err := c.Get(ctx, client.GetRequest{Counter: "post", IDs: ids, Columns: like})
-			return err
-		})))
+		way.theirs = append(way.theirs, manyIDs*callFor(askers, s.size.round, to(address, same)))
 		if s.redis != nil {
 			beside.theirs = append(beside.theirs, manyIDs*callFor(askers, s.size.round, s.redis.mget(manyIDs, s.rows)))
 		}

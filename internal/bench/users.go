@@ -61,12 +61,17 @@ func (b *bench) unread(f followers) func(*client.Client, *rand.Rand) error {
 	}
 }
 
-// get asks for columns of so many of the first posts, and compares.
+// get asks for columns of n posts, drawn among the first ones, and compares.
 func get(n, posts int, columns []string) func(*client.Client, *rand.Rand) error {
+	return getOf(n, columns, func(_ int, r *rand.Rand) uint64 { return r.Uint64N(uint64(posts)) })
+}
+
+// getOf asks for columns of n posts, and compares; place says which post the i-th is.
+func getOf(n int, columns []string, place func(i int, r *rand.Rand) uint64) func(*client.Client, *rand.Rand) error {
 	return func(c *client.Client, r *rand.Rand) error {
 		at, ids := make([]uint64, n), make([]uint64, n)
 		for i := range at {
-			at[i] = r.Uint64N(uint64(posts))
+			at[i] = place(i, r)
 			ids[i] = postID(at[i])
 		}
 		reply, err := c.Get(ctx, client.GetRequest{Counter: "post", IDs: ids, Columns: columns})
