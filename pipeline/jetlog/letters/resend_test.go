@@ -110,11 +110,7 @@ func TestResend(t *testing.T) {
 	}
 
 	// Readers see an event of its type.
-	source, err := jetlog.OpenSource(b.ctx, b.streams, 0, jetlog.RunOptions{})
-	b.must(err)
-	defer source.Close()
-	read, err := source.Next(b.ctx)
-	b.must(err)
+	read := b.read(b.source(0, jetlog.RunOptions{}), 2)
 	if len(read) != 2 || read[0].Subject != "events.t1" || read[1].Subject != "events.t2" {
 		t.Errorf("%+v", read)
 	}
