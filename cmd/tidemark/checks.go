@@ -19,7 +19,7 @@ import (
 	"github.com/tidemark-io/tidemark/internal/job"
 	"github.com/tidemark-io/tidemark/internal/node/checks"
 	"github.com/tidemark-io/tidemark/query/client"
-	"github.com/tidemark-io/tidemark/sinks/audit"
+	"github.com/tidemark-io/tidemark/sinks/check"
 )
 
 // checked is what all nodes have found together. Of a shard with copies each id
@@ -27,7 +27,7 @@ import (
 type checked struct {
 	IDs      int                `json:"ids"`
 	Differs  int                `json:"differs"`
-	Examples []audit.Difference `json:"examples"` // each with its node
+	Examples []check.Difference `json:"examples"` // each with its node
 	Nodes    []*checks.Checked  `json:"nodes"`
 	Failed   map[string]string  `json:"failed,omitempty"`  // nodes that have not compared, and why
 	Missing  []int              `json:"missing,omitempty"` // shards that no node has compared
@@ -111,9 +111,9 @@ const checkTellEvery = 5 * time.Second
 
 // askAll asks nodes side by side.
 func askAll(ctx context.Context, nc *nats.Conn, nodes []string, verb string, request any, tell io.Writer) *checked {
-	c := &checked{Failed: map[string]string{}, Examples: []audit.Difference{}, Nodes: []*checks.Checked{}}
+	c := &checked{Failed: map[string]string{}, Examples: []check.Difference{}, Nodes: []*checks.Checked{}}
 	told := time.Now()
-	at := make(map[string]audit.Progress)
+	at := make(map[string]check.Progress)
 	var mu sync.Mutex
 	var work sync.WaitGroup
 	for _, name := range nodes {
@@ -121,7 +121,7 @@ func askAll(ctx context.Context, nc *nats.Conn, nodes []string, verb string, req
 			raw, err := job.Ask(ctx, nc, name, verb, request, func(raw json.RawMessage) {
 				mu.Lock()
 				defer mu.Unlock()
-				var p audit.Progress
+				var p check.Progress
 				if json.Unmarshal(raw, &p) != nil {
 					return
 				}
@@ -153,31 +153,23 @@ func askAll(ctx context.Context, nc *nats.Conn, nodes []string, verb string, req
 			c.Examples = append(c.Examples, d)
 		}
 	}
-	slices.SortStableFunc(c.Examples, func(a, b audit.Difference) int {
+	slices.SortStableFunc(c.Examples, func(a, b check.Difference) int {
 		return cmp.Or(cmp.Compare(a.ID, b.ID), strings.Compare(a.Counter, b.Counter), strings.Compare(a.Column, b.Column))
 	})
 	return c
 }
 
 // goingOn is a line on how the nodes go on.
-func goingOn(at map[string]audit.Progress) string {
+func goingOn(at map[string]check.Progress) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(at)) {
 		p := at[name]
-		share := 0.0
-		if p.Of > 0 {
-			share = min(float64(p.At)/float64(p.Of), 1)
-		}
-		text := fmt.Sprintf("%s: %.0f%% of the log, %d ids compared", printable(name, nameShown), 100*share, p.IDs)
-		if p.Passes > 0 {
-			text += fmt.Sprintf(", %d more to read it", p.Passes)
-		}
-		parts = append(parts, text)
+		parts = append(parts, fmt.Sprintf("%s: %.0f%% of the log, %d ids compared", printable(name, nameShown), 100*p.Share(), p.IDs))
 	}
 	return strings.Join(parts, "; ")
 }
 
-func printDifferences(to io.Writer, differ []audit.Difference) error {
+func printDifferences(to io.Writer, differ []check.Difference) error {
 	if len(differ) == 0 {
 		return nil
 	}
@@ -236,7 +228,7 @@ func (c *checked) print(to io.Writer) error {
 
 // printAfter says what was found once shards were taken again.
 func (c *checked) printAfter(to io.Writer) error {
-	var differ []audit.Difference
+	var differ []check.Difference
 	ids, nodes := 0, 0
 	for _, n := range c.Nodes {
 		if n.After == nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/tidemark-io/tidemark/internal/natstest"
 	"github.com/tidemark-io/tidemark/internal/node"
 	"github.com/tidemark-io/tidemark/pipeline/generation"
-	"github.com/tidemark-io/tidemark/sinks/audit"
+	"github.com/tidemark-io/tidemark/sinks/check"
 )
 
 const viewConfig = `
@@ -150,7 +150,7 @@ func (l *led) next() any {
 		l.stands = l.stands[1:]
 	}
 	if s.Examples == nil {
-		s.Examples = []audit.Difference{}
+		s.Examples = []check.Difference{}
 	}
 	s.Nodes = []node.RebuildNode{}
 	return s
@@ -165,7 +165,7 @@ var (
 	standsAborted  = node.RebuildStatus{Serving: 1, Newest: 2, State: generation.Aborted, Why: "EVENTS begins at 7"}
 	standsDiffers  = node.RebuildStatus{
 		Serving: 1, Building: 2, Newest: 2, State: generation.Comparing, Differs: 2, Waits: true, Why: "that of 7 is mixed",
-		Examples: []audit.Difference{
+		Examples: []check.Difference{
 			{Counter: "post", ID: 42, Column: "like", Is: 3, Should: 4, At: 1023, Node: "a", Generation: 1},
 			{Counter: "user", ID: 7, Column: "liked\x1b", Is: -1, Should: 0, At: 51199, Node: "b", Generation: 2},
 		},

@@ -16,7 +16,7 @@ type recountCommand struct {
 }
 
 func (recountCommand) Help() string {
-	return `Counts some ids again from EVENTS, now, apart from the shards, and compares that with what is answered at exactly one position. What differs is printed as 'tidemark verify' does, and the exit code is 1. With --repair a shard that differs is given up on its node, and taken again from a node that agrees with the log, or derived. It waits for that and compares again: the exit code is 0 when nothing differs any more.
+	return `Counts some ids again from EVENTS, now, in private shards, and compares that with what is answered at exactly one position. What differs is printed as 'tidemark verify' does, and the exit code is 1. With --repair a shard that differs is given up on its node, and taken again from a node that agrees with the log, or derived. It waits for that and compares again: the exit code is 0 when nothing differs any more.
 
 It takes as long as reading the log does.
 

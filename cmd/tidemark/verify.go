@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/tidemark-io/tidemark/internal/node/checks"
-	"github.com/tidemark-io/tidemark/sinks/audit"
+	"github.com/tidemark-io/tidemark/pipeline"
 )
 
 type verifyCommand struct {
@@ -16,7 +16,7 @@ type verifyCommand struct {
 }
 
 func (verifyCommand) Help() string {
-	return `Every node that holds shards reads EVENTS from its beginning, counts a random sample of all ids again, apart from its shards, and compares that with what it answers at exactly one position: every column, list and mark, and the channels with the first part of the sample. Of a shard with copies every copy is compared. It takes as long as reading the log does; --all may take several times as long (audit.memory). Answers go on meanwhile. Where EVENTS was trimmed and what is gone is not archived, it begins with a backup (backup.to), and says with which.
+	return `Every node that holds shards reads EVENTS from its beginning, counts a random sample of all ids again, in private shards, and compares that with what it answers at exactly one position: every column, list and mark, and the channels with the first part of the sample. Of a shard with copies every copy is compared. It takes as long as reading the log does, audit.memory, and for --all up to as much disk as the counts. Answers go on meanwhile. Where EVENTS was trimmed and what is gone is not archived, it begins with a backup (backup.to), and says with which.
 
 What differs is printed, and the exit code is 1. With --repair a shard that differs is given up on its node, and taken again from a node that agrees with the log, or derived. The audit of each node (audit.rate) does the same all the time, slowly.
 
@@ -33,7 +33,7 @@ EXAMPLE
 
 // Validate is called by kong.
 func (v *verifyCommand) Validate() error {
-	if _, err := audit.ParseShare(v.share()); err != nil {
+	if _, err := pipeline.ParseShare(v.share()); err != nil {
 		return fmt.Errorf("--sample: %w", err)
 	}
 	return v.remote.Validate()
@@ -53,7 +53,7 @@ func (v *verifyCommand) share() string {
 
 func (v *verifyCommand) Run(t *terminal) error {
 	share := v.share()
-	bits, err := audit.ParseShare(share)
+	bits, err := pipeline.ParseShare(share)
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/tidemark-io/tidemark/internal/node/checks"
-	"github.com/tidemark-io/tidemark/sinks/audit"
+	"github.com/tidemark-io/tidemark/sinks/check"
 )
 
 // "`--json`: `{"ids":N,"differs":N,"examples":[{…}],"nodes":[…]}`"; docs/contract.md:
@@ -92,7 +92,7 @@ what b has was not all counted by today's rules and limits: that may be why it d
 		t.Error(err)
 	}
 	after := repaired.Nodes[0].After
-	after.Differs, after.Examples = 1, []audit.Difference{{Counter: "post", ID: 42, Column: "like", Is: 3, Should: 2, At: 53247}}
+	after.Differs, after.Examples = 1, []check.Difference{{Counter: "post", ID: 42, Column: "like", Is: 3, Should: 2, At: 53247}}
 	out.Reset()
 	if err := repaired.print(&out); err != nil || !strings.HasSuffix(out.String(), "post     42  like     3       2  53247  a\n1 id compared again, on 1 node: 1 differ still\n") {
 		t.Errorf("%v\n%s", err, out.String())

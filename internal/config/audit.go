@@ -1,6 +1,6 @@
 package config
 
-import "github.com/tidemark-io/tidemark/sinks/audit"
+import "github.com/tidemark-io/tidemark/pipeline"
 
 // Audit is the comparison of what is served with the log that never ends.
 type Audit struct {
@@ -11,7 +11,7 @@ type Audit struct {
 
 // Bits is the sample as a number of bits: it is one in 2^Bits.
 func (a *Audit) Bits() int {
-	bits, _ := audit.ParseShare(a.Sample) // checked
+	bits, _ := pipeline.ParseShare(a.Sample) // checked
 	return bits
 }
 
@@ -19,7 +19,7 @@ func (d *decoder) checkAudit(a *Audit) {
 	const sample = "audit.sample"
 	within(d, "audit.rate", a.Rate, 0, 10_000_000)
 	within(d, "audit.memory", a.Memory, MiB, 64*GiB)
-	if _, err := audit.ParseShare(a.Sample); err != nil && d.sound(sample) {
+	if _, err := pipeline.ParseShare(a.Sample); err != nil && d.sound(sample) {
 		d.fault(d.lines[sample], sample, "%v", err)
 	}
 }

@@ -25,7 +25,7 @@ import (
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
-	"github.com/tidemark-io/tidemark/sinks/audit"
+	"github.com/tidemark-io/tidemark/sinks/check"
 )
 
 // counting starts a process that counts one generation, answers nobody, and takes
@@ -62,7 +62,7 @@ func (f *fleet) counting(name string, number generations.Number, change func(*co
 }
 
 // compares compares, as the first node of each generation sees the others.
-func (f *fleet) compares(ctx context.Context, serving, building *Node, edit func(*rebuild.Comparison)) (differs uint64, examples []audit.Difference, why string, err error) {
+func (f *fleet) compares(ctx context.Context, serving, building *Node, edit func(*rebuild.Comparison)) (differs uint64, examples []check.Difference, why string, err error) {
 	c := &rebuild.Comparison{
 		NC: f.NC, Patience: time.Minute, Progress: func(done, of uint64) {}, Waits: func(string) {},
 		Of: func(number generations.Number) (view func() *cluster.View, shards int) {
@@ -351,7 +351,7 @@ func TestCompareWhatComesBack(t *testing.T) {
 		return nil, fmt.Errorf("%w: %w", pipeline.ErrGap, broken)
 	}
 	_, _, _, err = f.compares(t.Context(), a, a2, nil)
-	begins := "generation 2 could not be compared with the log: node a2: audit: the log does not hold its beginning"
+	begins := "generation 2 could not be compared with the log: node a2: check: the log does not hold its beginning"
 	if err == nil || !strings.Contains(err.Error(), begins) || !strings.Contains(err.Error(), broken.Error()) {
 		t.Errorf("it says %v", err)
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
-	"github.com/tidemark-io/tidemark/sinks/audit"
+	"github.com/tidemark-io/tidemark/sinks/check"
 )
 
 // leader is what the node that routes the generation that serves knows of a rebuild
@@ -31,7 +31,7 @@ type leader struct {
 	samples  []sample           // of how far what is built has come, oldest first
 	of       generations.Number // which generation they are of
 	done     float64            // of the comparison, 0 to 1
-	examples []audit.Difference
+	examples []check.Difference
 	why      string             // it does not go on
 	whyOf    generations.Number // which generation why is of, of those that are built; 0: of none
 	left     string             // why what a generation has left on the server is not removed
@@ -239,7 +239,7 @@ func (n *Node) compareBoth(ctx context.Context, set generations.Set) error {
 }
 
 // newComparison is of the generation building and the one that serves; of the latter
-// what except names may differ (audit.Difference.Name). All holders of a shard are asked, not
+// what except names may differ (check.Difference.Name). All holders of a shard are asked, not
 // one of them. progress gets how much is done; it must return at once.
 func (n *Node) newComparison(building generations.Number, except []string, progress func(done, of uint64)) *rebuild.Comparison {
 	waits := func(why string) { n.rebuilds.leader.say(building, why) }

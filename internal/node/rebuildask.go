@@ -19,7 +19,7 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
-	"github.com/tidemark-io/tidemark/sinks/audit"
+	"github.com/tidemark-io/tidemark/sinks/check"
 )
 
 // PrepareAsk asks a node whether it can have one generation more.
@@ -141,7 +141,7 @@ func (n *Node) rebuildStatus(ctx context.Context) (*RebuildStatus, error) {
 		Serving: set.Serving, Building: set.Building, Kept: set.Kept, Newest: set.Newest, State: set.State,
 		Differs: set.Differs, Lost: set.Lost, Why: set.Why, Of: uint64(pipeline.EndOf(events)),
 		Waits:    set.Compared && set.Differs > 0 && !set.Accept && set.Building != 0,
-		Examples: []audit.Difference{}, Nodes: []RebuildNode{},
+		Examples: []check.Difference{}, Nodes: []RebuildNode{},
 	}
 	if events == 0 {
 		s.Of = 0

@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
-	"github.com/tidemark-io/tidemark/sinks/audit"
+	"github.com/tidemark-io/tidemark/sinks/check"
 )
 
 // What tidemark rebuild asks of the node that routes the generation that serves.
@@ -49,7 +49,7 @@ type RebuildStatus struct {
 	Waits    bool               `json:"waits,omitempty"` // compared, and it differs: for --accept or --abort
 	Lost     bool               `json:"lost,omitempty"`  // the one that serves, or that is kept, has counted events that EVENTS has lost
 	Why      string             `json:"why"`             // it was aborted, or does not go on; "": nothing to say
-	Examples []audit.Difference `json:"examples"`        // some of what differs
+	Examples []check.Difference `json:"examples"`        // some of what differs
 	Nodes    []RebuildNode      `json:"nodes"`           // that hold shards of the new one
 }
 

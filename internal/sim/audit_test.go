@@ -11,8 +11,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/sinks"
-	"github.com/tidemark-io/tidemark/sinks/audit"
-	"github.com/tidemark-io/tidemark/sinks/shard"
+	"github.com/tidemark-io/tidemark/sinks/check"
 )
 
 // audited are worlds in which audits run beside everything else, and in half of
@@ -24,7 +23,7 @@ func audited(s *setup) {
 
 // auditFault is what is broken of audits; what is nil is not.
 type auditFault struct {
-	served func(p *process, s audit.Served) audit.Served
+	served func(p *process, s check.Served) check.Served
 	passes int  // so many shards over
 	once   bool // what differs is not looked at again
 }
@@ -56,8 +55,8 @@ func (w *world) audit() error {
 	p.audits++
 	ctx := Turn(p.ctx, p.lives<<32|1<<30|p.audits)
 	bits := w.rand.IntN(3)
-	task := audit.Task{
-		Sample: audit.Sample{Bits: bits, Residue: w.rand.Uint64N(1 << bits)}, Stored: w.rand.IntN(2) == 0, Memory: w.auditMemory(),
+	task := check.Task{
+		Sample: pipeline.Sample{Bits: bits, Residue: w.rand.Uint64N(1 << bits)}, Stored: w.rand.IntN(2) == 0, Memory: w.auditMemory(),
 	}
 	w.note("%d audits %+v, stored %v, in %d bytes", p.number, task.Sample, task.Stored, task.Memory)
 	going := &auditing{p, make(chan error, 1)}
@@ -103,7 +102,7 @@ func (w *world) audited() error {
 // alarm is an error if an audit tells of what is none: "Neither the
 // audit nor `verify` reports drift that is none". Where EVENTS has lost some of what was
 // counted, that stands.
-func (w *world) alarm(p *process, r *audit.Report) error {
+func (w *world) alarm(p *process, r *check.Report) error {
 	auditedIDs.Add(uint64(r.IDs))
 	if r.Differ+r.Channels == 0 {
 		return nil
@@ -122,19 +121,16 @@ func (w *world) alarm(p *process, r *audit.Report) error {
 }
 
 // auditor is one of a process, which reads EVENTS by a connection.
-func (w *world) auditor(p *process, c *Client, s audit.Served) *audit.Auditor {
+func (w *world) auditor(p *process, c *Client, s check.Served) *check.Auditor {
 	if broken := w.auditFault().served; broken != nil {
 		s = broken(p, s)
 	}
 	o := p.options
-	return &audit.Auditor{
+	return &check.Auditor{
 		Served: s, Open: c.Events(p.runs()).Open,
 		Lane:   func() pipeline.Deriver { return w.newLane(p.number) },
 		Schema: p.node.Schema(), Shards: w.shards, Logger: slog.New(slog.DiscardHandler),
-		Limits: audit.Limits{
-			PostsMax: o.Users.PostsMax, Retention: o.Users.Retention, Inactive: o.Users.Inactive,
-			Configured: slices.Concat(o.Notices, o.Dots), Cursors: shard.CursorsMax,
-		},
+		Users: o.Users, Channels: o.Channels, Notices: o.Notices, Dots: o.Dots,
 	}
 }
 
@@ -163,7 +159,7 @@ func (w *world) round(p *process) (found bool, err error) {
 	a := w.auditor(p, c, p.node)
 	bits := w.rand.IntN(3)
 	for residue := range uint64(1) << bits {
-		task := audit.Task{Sample: audit.Sample{Bits: bits, Residue: residue}, Stored: true, Memory: w.auditMemory()}
+		task := check.Task{Sample: pipeline.Sample{Bits: bits, Residue: residue}, Stored: true, Memory: w.auditMemory()}
 		if passes := w.auditFault().passes; passes > 0 {
 			task.Shards = slices.Delete(p.node.Answering(), 0, passes)
 		}
@@ -264,7 +260,7 @@ func TestAudits(t *testing.T) {
 
 // furthermost says that what is served is as of where the furthest shard stands.
 type furthermost struct {
-	audit.Served
+	check.Served
 	p *process
 }
 

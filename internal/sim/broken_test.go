@@ -11,7 +11,7 @@ import (
 	"github.com/tidemark-io/tidemark/internal/twin"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/sinks"
-	"github.com/tidemark-io/tidemark/sinks/audit"
+	"github.com/tidemark-io/tidemark/sinks/check"
 	"github.com/tidemark-io/tidemark/sinks/cold"
 )
 
@@ -80,7 +80,7 @@ var broken = map[string]struct {
 			audited(s)
 			s.solid, s.audits, s.plants = true, 30, 0
 		},
-		audits: auditFault{once: true, served: func(p *process, s audit.Served) audit.Served { return furthermost{s, p} }},
+		audits: auditFault{once: true, served: func(p *process, s check.Served) check.Served { return furthermost{s, p} }},
 	}},
 	"audit: a shard left out of a round": {2, `does not find a drift`, fault{setup: audited, audits: auditFault{passes: 1}}},
 	"nodes: an assignment written without compare-and-set": {4, `epoch is not newer`, fault{

@@ -77,7 +77,7 @@ func (s *Store) openStacks() error {
 
 // refuse says of an error that it keeps a shard from being used, and what to do.
 func (k *Stack) refuse(err error) error {
-	if _, exported := k.store.engine.(*exportedEngine); exported { // of no node's
+	if _, exported := k.store.engine.(*scratch); exported { // of no node's
 		return fmt.Errorf("cold: shard %d: %w", k.number, err)
 	}
 	if !errors.Is(err, ErrCorrupt) { // no descriptor left, or no right to read

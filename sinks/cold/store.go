@@ -12,7 +12,7 @@
 //	verify.go      compares what is stored with its checksums
 //	export.go      a shard as of a checkpoint, to be copied; import.go takes it over,
 //	               copy.go run by run, and Store.Drop forgets one; manifest.go says what it is and whether it fits
-//	exported.go    reads a shard that was exported, where its runs lie
+//	scratch.go     a store that lasts as long as its process, above what was exported, where that lies
 //	engine.go      what it lies on: badger.go keys, directory.go files
 //
 // Large because checkpoints, merges, imports and drops all change the list of a

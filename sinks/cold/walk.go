@@ -119,6 +119,50 @@ func (w *rowWalk) lookUp() error {
 	return nil
 }
 
+// Heads are the beginnings of the keys of all kinds of entries that are an id's: the rows of
+// a counter, the members of a set, and each list of users and authors.
+func (k *Stack) Heads() (heads []run.Key) {
+	for number, counter := range k.store.byNumber {
+		if counter >= 0 {
+			heads = append(heads, run.Key{Kind: run.Row, Counter: uint8(number)})
+		}
+	}
+	for _, kind := range []run.Kind{run.Following, run.Follower, run.Post, run.Marks, run.Cursor} {
+		heads = append(heads, run.Key{Kind: kind})
+	}
+	for i := range k.store.sets {
+		heads = append(heads, k.store.sets[i].Key)
+	}
+	return heads
+}
+
+// WalkIDs visits the ids of a part of the entries of one kind, which part.From says: one of
+// Heads, or where the part before ended. Entries count that say that something is gone,
+// until a merge drops them. An id comes once for each entry, ascending.
+func (v *View) WalkIDs(part *Part, visit func(id uint64)) error {
+	if v.err != nil {
+		return v.err
+	}
+	iterators := make([]*run.Iterator, len(v.layers.all))
+	for i, l := range v.layers.all {
+		iterators[i] = l.run.Iterator(&run.Scratch{Ahead: walkAhead})
+		iterators[i].Seek(&part.From)
+	}
+	merger, head := run.NewMerger(iterators, false, nil), part.From
+	part.Done = true
+	for n := 0; merger.Next() && merger.Key().Kind == head.Kind && merger.Key().Counter == head.Counter; n++ {
+		if n > 0 && n >= part.Most {
+			part.From, part.Done = *merger.Key(), false
+			break
+		}
+		visit(merger.Key().A)
+	}
+	if err := merger.Err(); err != nil {
+		return v.stack.wrap(v.layers.all[merger.Failed()], err)
+	}
+	return nil
+}
+
 // WalkUsers visits the users of a part of the marks, each once in it.
 func (v *View) WalkUsers(part *Part, visit func(user uint64)) error {
 	return v.walkOwners(run.Marks, part, visit)

@@ -20,7 +20,7 @@ import (
 	"github.com/tidemark-io/tidemark/internal/job"
 	"github.com/tidemark-io/tidemark/pipeline"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
-	"github.com/tidemark-io/tidemark/sinks/audit"
+	"github.com/tidemark-io/tidemark/sinks/check"
 )
 
 // Checked is what a node has found of the shards that it answers for: the result
@@ -30,10 +30,9 @@ type Checked struct {
 	IDs       int                `json:"ids"`                  // compared
 	Differs   int                `json:"differs"`              // of these
 	Notices   int                `json:"notices"`              // that differ
-	Examples  []audit.Difference `json:"examples"`             // some of what differs
+	Examples  []check.Difference `json:"examples"`             // some of what differs
 	Shards    []pipeline.Shard   `json:"shards"`               // compared
 	Skipped   map[string]string  `json:"skipped"`              // shards that could not be, and why
-	Passes    int                `json:"passes"`               // over EVENTS
 	Base      string             `json:"base,omitempty"`       // the backup that they began with; "": the first event
 	Mixed     bool               `json:"mixed,omitempty"`      // not all was counted by today's rules
 	CountedBy string             `json:"counted_by,omitempty"` // identifies the rules and limits; in answers to requests without ids
@@ -69,7 +68,7 @@ type CompareAsk struct {
 	Share      string             `json:"share"` // as in VerifyAsk
 	Residue    uint64             `json:"residue"`
 	Shards     []pipeline.Shard   `json:"shards,omitempty"` // these alone; none: all that answer
-	Except     []string           `json:"except,omitempty"` // audit.Difference.Name of what may differ
+	Except     []string           `json:"except,omitempty"` // check.Difference.Name of what may differ
 }
 
 // Compared is what a node has found of a generation. It is compared also if not all of it
@@ -125,13 +124,13 @@ func AskAgree(ctx context.Context, nc *nats.Conn, node string, ask *RecountAsk) 
 }
 
 // SampleOf is the sample that a request names; an error is a job.Error.
-func SampleOf(share string, residue uint64) (audit.Sample, error) {
-	bits, err := audit.ParseShare(share)
+func SampleOf(share string, residue uint64) (pipeline.Sample, error) {
+	bits, err := pipeline.ParseShare(share)
 	if err != nil {
-		return audit.Sample{}, job.Bad("%v", err)
+		return pipeline.Sample{}, job.Bad("%v", err)
 	}
 	if residue>>bits != 0 {
-		return audit.Sample{}, job.Bad("there is no part %d of %s", residue, share)
+		return pipeline.Sample{}, job.Bad("there is no part %d of %s", residue, share)
 	}
-	return audit.Sample{Bits: bits, Residue: residue}, nil
+	return pipeline.Sample{Bits: bits, Residue: residue}, nil
 }

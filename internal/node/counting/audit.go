@@ -18,14 +18,13 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
-	"github.com/tidemark-io/tidemark/sinks/audit"
-	"github.com/tidemark-io/tidemark/sinks/shard"
+	"github.com/tidemark-io/tidemark/sinks/check"
 )
 
 // audits compare what is served here with the log: the audit that never ends, and what
 // commands ask for (checks.go). A shard that differs is no longer trusted (renewals.go).
 type audits struct {
-	*audit.Auditor
+	*check.Auditor
 
 	distrusting sync.Mutex // held by distrust
 
@@ -44,21 +43,17 @@ func (g *Generation) openAudits() error {
 	if !g.Config.Has(config.RoleHold) {
 		return nil
 	}
-	c := g.Config
+	c, o := g.Config, g.sinksOptions(nil, 0)
 	events := g.eventsIn(jetlog.RunOptions{MessagesMax: auditRun, BytesMax: auditRunBytes, Logger: g.Log})
-	g.audits.Auditor = &audit.Auditor{
+	g.audits.Auditor = &check.Auditor{
 		Served: g.sinks,
 		Open:   events.Open,
 		Bases:  g.bases,
 		Lane:   func() pipeline.Deriver { return g.program.NewLane() },
 		Schema: g.store.Schema(),
 		Shards: c.Shards,
-		Limits: audit.Limits{
-			PostsMax: c.Feed.PostsPerAuthor, PostsKept: c.Feed.Kept(),
-			Retention: int64(c.Feed.Retention / time.Second), Inactive: int64(c.InactiveAfter / time.Second),
-			Channels: c.Limits.Channels, Notices: c.Limits.Notices, Cursors: shard.CursorsMax,
-			Configured: slices.Concat(c.ChannelsOf(config.KindNotice), c.ChannelsOf(config.KindDot)),
-		},
+		Users:  o.Users, Channels: o.Channels, Notices: o.Notices, Dots: o.Dots,
+		Dir: g.Dir.Path, Room: g.roomToCopy,
 		Logger: g.Log,
 	}
 	return nil
@@ -97,7 +92,7 @@ func (g *Generation) audit(ctx context.Context) {
 		g.Log.Warn("tidemark: there is no audit: what is counted here was not all counted by today's rules and limits, so the log says something else; 'tidemark repair --replay' counts all again")
 		return
 	}
-	rounds := audit.Rounds{
+	rounds := check.Rounds{
 		Auditor: g.audits.Auditor, Bits: g.Config.Audit.Bits(), Rate: g.Config.Audit.Rate, Memory: int(g.Config.Audit.Memory),
 		Found: g.found,
 	}
@@ -106,7 +101,7 @@ func (g *Generation) audit(ctx context.Context) {
 
 // found logs what the audit has found, and repairs shards that differ. It repairs nothing if
 // a base backup was used, which may itself be wrong, with the copy that it was made of.
-func (g *Generation) found(r *audit.Report) {
+func (g *Generation) found(r *check.Report) {
 	if g.host.Generations().Recounts() { // EVENTS has lost its tail: everything is counted again
 		return
 	}
@@ -127,7 +122,7 @@ func (g *Generation) found(r *audit.Report) {
 }
 
 // repair has the shards that differ taken again. It returns which, and why others are not.
-func (g *Generation) repair(r *audit.Report) (renewed []pipeline.Shard, faults error) {
+func (g *Generation) repair(r *check.Report) (renewed []pipeline.Shard, faults error) {
 	drifted := r.Drifted()
 	for _, s := range slices.Sorted(maps.Keys(drifted)) {
 		if err := g.distrust(g.ctx, s, drifted[s], r.Shards[s].Since); err != nil {
@@ -262,7 +257,7 @@ func (g *Generation) auditFigures(c *figures.Collector) {
 	if !g.Config.Has(config.RoleHold) {
 		return
 	}
-	stats := func(of func(s *audit.Stats) float64) func() float64 {
+	stats := func(of func(s *check.Stats) float64) func() float64 {
 		return func() float64 {
 			if g.audits.Auditor == nil {
 				return 0
@@ -270,11 +265,11 @@ func (g *Generation) auditFigures(c *figures.Collector) {
 			return of(&g.audits.Stats)
 		}
 	}
-	c.Counter("audit_events_total", "Events of EVENTS that were derived again, to compare.", stats(func(s *audit.Stats) float64 { return float64(s.Events.Load()) }))
-	c.Counter("audit_ids_total", "Ids compared with the log, each with all that is known of it.", stats(func(s *audit.Stats) float64 { return float64(s.IDs.Load()) }))
-	c.Counter("audit_drifted_total", "Of these, ids that were not what the log says.", stats(func(s *audit.Stats) float64 { return float64(s.Differ.Load()) }))
-	c.Counter("audit_passes_total", "Samples that the audit has compared.", stats(func(s *audit.Stats) float64 { return float64(s.Passes.Load()) }))
-	c.Gauge("audit_refused", "1 while the audit cannot derive: EVENTS lacks its beginning, and no backup stands for it.", stats(func(s *audit.Stats) float64 {
+	c.Counter("audit_events_total", "Events of EVENTS that were derived again, to compare.", stats(func(s *check.Stats) float64 { return float64(s.Events.Load()) }))
+	c.Counter("audit_ids_total", "Ids compared with the log, each with all that is known of it.", stats(func(s *check.Stats) float64 { return float64(s.IDs.Load()) }))
+	c.Counter("audit_drifted_total", "Of these, ids that were not what the log says.", stats(func(s *check.Stats) float64 { return float64(s.Differ.Load()) }))
+	c.Counter("audit_passes_total", "Samples that the audit has compared.", stats(func(s *check.Stats) float64 { return float64(s.Passes.Load()) }))
+	c.Gauge("audit_refused", "1 while the audit cannot derive: EVENTS lacks its beginning, and no backup stands for it.", stats(func(s *check.Stats) float64 {
 		if s.Refused.Load() {
 			return 1
 		}

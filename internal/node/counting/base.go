@@ -10,15 +10,15 @@ import (
 	"github.com/tidemark-io/tidemark/internal/kit"
 	"github.com/tidemark-io/tidemark/internal/node/datadir"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
-	"github.com/tidemark-io/tidemark/sinks/audit"
 	"github.com/tidemark-io/tidemark/sinks/backup"
+	"github.com/tidemark-io/tidemark/sinks/check"
 )
 
 // bases are the backups that stand for the beginning that EVENTS and its archive lack,
 // for an audit that derives ids again. They are those that the events go on from, the
 // oldest first: what came after it is compared. There are none where nothing is lacking.
-// Where one is needed and there is none, an error wraps audit.ErrBeginning and says why.
-func (g *Generation) bases(ctx context.Context) ([]audit.Base, error) {
+// Where one is needed and there is none, an error wraps check.ErrBeginning and says why.
+func (g *Generation) bases(ctx context.Context) ([]*backup.Base, error) {
 	state, err := g.streams.State(ctx, jetlog.EventsStream)
 	if err != nil {
 		return nil, err
@@ -44,13 +44,13 @@ func (g *Generation) bases(ctx context.Context) ([]audit.Base, error) {
 		}
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("%w: EVENTS begins with message %d, and %w", audit.ErrBeginning, first, err), archived)
+		return nil, errors.Join(fmt.Errorf("%w: EVENTS begins with message %d, and %w", check.ErrBeginning, first, err), archived)
 	}
 	return usable, nil
 }
 
 // basesIn are those in a place; an error goes on after "EVENTS begins with …, and".
-func (g *Generation) basesIn(ctx context.Context, from string, state jetlog.StreamState, first uint64) ([]audit.Base, error) {
+func (g *Generation) basesIn(ctx context.Context, from string, state jetlog.StreamState, first uint64) ([]*backup.Base, error) {
 	if from == "" {
 		return nil, errors.New("no backup is known that has what came before: make one with 'tidemark backup PLACE', and set backup.to to that place on every node")
 	}
@@ -59,7 +59,7 @@ func (g *Generation) basesIn(ctx context.Context, from string, state jetlog.Stre
 		return nil, fmt.Errorf("the backups that could stand for what came before cannot be read: %w", err)
 	}
 	all, damaged := backup.List(ctx, place) // the newest first
-	var usable []audit.Base
+	var usable []*backup.Base
 	var unfit error // why the newest is not
 	for i, m := range all {
 		err := g.unfit(m, state, first)

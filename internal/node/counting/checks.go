@@ -12,7 +12,7 @@ import (
 	"github.com/tidemark-io/tidemark/internal/node/checks"
 	"github.com/tidemark-io/tidemark/pipeline"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
-	"github.com/tidemark-io/tidemark/sinks/audit"
+	"github.com/tidemark-io/tidemark/sinks/check"
 )
 
 func (g *Generation) verify(ctx context.Context, request []byte, progress func(any)) (any, error) {
@@ -24,7 +24,7 @@ func (g *Generation) verify(ctx context.Context, request []byte, progress func(a
 	if err != nil {
 		return nil, err
 	}
-	return g.check(ctx, audit.Task{Sample: sample}, ask.Repair, progress)
+	return g.check(ctx, check.Task{Sample: sample}, ask.Repair, progress)
 }
 
 func (g *Generation) recount(ctx context.Context, request []byte, progress func(any)) (any, error) {
@@ -36,14 +36,14 @@ func (g *Generation) recount(ctx context.Context, request []byte, progress func(
 		return nil, job.Bad("%d ids; allowed: %d, none of them 0", len(ask.IDs), checks.RecountMax)
 	}
 	if len(ask.IDs) == 0 {
-		c := g.checked(&audit.Report{})
+		c := g.checked(&check.Report{})
 		c.CountedBy, _ = g.counted()
 		return c, nil
 	}
 	if _, known := g.store.Schema().Counter(ask.Counter); ask.Counter != "" && !known {
 		return nil, job.Bad("there is no counter %q", ask.Counter)
 	}
-	task := audit.Task{IDs: ask.IDs, Counter: ask.Counter}
+	task := check.Task{IDs: ask.IDs, Counter: ask.Counter}
 	c, err := g.check(ctx, task, ask.Repair, progress)
 	if err != nil || len(c.Renewed) == 0 {
 		return c, err
@@ -76,7 +76,7 @@ func (g *Generation) heldElsewhere(s pipeline.Shard) bool {
 }
 
 // check does a task; with repair, shards that differ are taken again.
-func (g *Generation) check(ctx context.Context, t audit.Task, repair bool, progress func(any)) (*checks.Checked, error) {
+func (g *Generation) check(ctx context.Context, t check.Task, repair bool, progress func(any)) (*checks.Checked, error) {
 	r, err := g.hold(ctx, t, progress)
 	if err != nil {
 		return nil, err
@@ -116,16 +116,16 @@ func (g *Generation) untilRenewed(ctx context.Context, shards []pipeline.Shard) 
 }
 
 // hold compares what is served with the log.
-func (g *Generation) hold(ctx context.Context, t audit.Task, progress func(any)) (*audit.Report, error) {
-	t.Memory, t.Progress = int(g.Config.Audit.Memory), func(p audit.Progress) { progress(p) }
+func (g *Generation) hold(ctx context.Context, t check.Task, progress func(any)) (*check.Report, error) {
+	t.Memory, t.Progress = int(g.Config.Audit.Memory), func(p check.Progress) { progress(p) }
 	return g.audits.Run(ctx, t)
 }
 
 // checked is a report as JSON has it: an empty list is [].
-func (g *Generation) checked(r *audit.Report) *checks.Checked {
+func (g *Generation) checked(r *check.Report) *checks.Checked {
 	c := &checks.Checked{
-		Node: g.Name, IDs: r.IDs, Differs: r.Differ, Notices: r.Channels, Passes: r.Passes, Base: r.Base, Mixed: g.mixed(),
-		Examples: append([]audit.Difference{}, r.Examples...), Shards: []pipeline.Shard{}, Skipped: map[string]string{}, Renewed: []pipeline.Shard{},
+		Node: g.Name, IDs: r.IDs, Differs: r.Differ, Notices: r.Channels, Base: r.Base, Mixed: g.mixed(),
+		Examples: append([]check.Difference{}, r.Examples...), Shards: []pipeline.Shard{}, Skipped: map[string]string{}, Renewed: []pipeline.Shard{},
 	}
 	for _, s := range slices.Sorted(maps.Keys(r.Shards)) {
 		if why, skipped := r.Skipped[s]; skipped {
@@ -141,15 +141,15 @@ func (g *Generation) checked(r *audit.Report) *checks.Checked {
 func (g *Generation) comparable() bool { return g.open.Load() && g.audits.Auditor != nil }
 
 // compare compares it with the log, for a rebuild: in turns, also if it serves.
-func (g *Generation) compare(ctx context.Context, ask *checks.CompareAsk, sample audit.Sample, progress func(any)) (any, error) {
-	r, err := g.hold(ctx, audit.Task{Sample: sample, Shards: ask.Shards, Except: ask.Except, Stored: true, Turns: g.Turns}, progress)
+func (g *Generation) compare(ctx context.Context, ask *checks.CompareAsk, sample pipeline.Sample, progress func(any)) (any, error) {
+	r, err := g.hold(ctx, check.Task{Sample: sample, Shards: ask.Shards, Except: ask.Except, Stored: true, Turns: g.Turns}, progress)
 	if err != nil {
 		return nil, err
 	}
 	return g.compared(ask.Generation, r), nil
 }
 
-func (g *Generation) compared(number generations.Number, r *audit.Report) *checks.Compared {
+func (g *Generation) compared(number generations.Number, r *check.Report) *checks.Compared {
 	c := &checks.Compared{Checked: *g.checked(r), Generation: number, Differing: []uint64{}}
 	for _, found := range r.Shards {
 		c.Differing = append(c.Differing, found.Differing[:min(len(found.Differing), checks.DifferingMax-len(c.Differing))]...)

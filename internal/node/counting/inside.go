@@ -12,7 +12,7 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
 	"github.com/tidemark-io/tidemark/query/spread"
-	"github.com/tidemark-io/tidemark/sinks/audit"
+	"github.com/tidemark-io/tidemark/sinks/check"
 	"github.com/tidemark-io/tidemark/sinks/cold"
 )
 
@@ -23,7 +23,7 @@ type Inside struct {
 	Members   *bucket.Members
 	Router    *pipeline.Router
 	Streams   *jetlog.Streams
-	Auditor   *audit.Auditor
+	Auditor   *check.Auditor
 	Backups   *upkeep.Schedule
 	Nodes     *spread.Server   // answers other nodes
 	Explained *history.History // what explanations read

@@ -18,7 +18,7 @@ import (
 	"github.com/tidemark-io/tidemark/internal/nodetest"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
-	"github.com/tidemark-io/tidemark/sinks/audit"
+	"github.com/tidemark-io/tidemark/sinks/check"
 )
 
 // killedMember is the key of a member that answers nothing any more: it says that it has all
@@ -173,7 +173,7 @@ func foundByTwo(t *testing.T, g *Generation, s pipeline.Shard) {
 	if err := g.distrust(t.Context(), s, []uint64{42}, amid); err != nil {
 		t.Errorf("found before it was there again: %v", err)
 	}
-	r, err := g.audits.Run(t.Context(), audit.Task{IDs: []uint64{42}, Memory: 1 << 20})
+	r, err := g.audits.Run(t.Context(), check.Task{IDs: []uint64{42}, Memory: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}

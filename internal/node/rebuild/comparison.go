@@ -28,7 +28,7 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
-	"github.com/tidemark-io/tidemark/sinks/audit"
+	"github.com/tidemark-io/tidemark/sinks/check"
 )
 
 // Comparison compares two generations with the log, on all nodes: the new one, then the one
@@ -62,7 +62,7 @@ type differ struct {
 	unnamed  int             // and so many more at least
 	notices  int             // at least
 	mixed    bool            // somewhere not all was counted by its rules
-	examples []audit.Difference
+	examples []check.Difference
 }
 
 const (
@@ -222,7 +222,7 @@ func (c *Comparison) ask(ctx context.Context, number generations.Number, due map
 				ask.Except = c.Except
 			}
 			raw, err := job.Ask(ctx, c.NC, node, checks.CompareVerb, ask, func(raw json.RawMessage) {
-				var p audit.Progress
+				var p check.Progress
 				if json.Unmarshal(raw, &p) == nil {
 					c.tell(number, node, p.Share())
 				}
@@ -300,7 +300,7 @@ func notCompared(due map[string][]pipeline.Shard, nobody cluster.ShardSet, fault
 // Result is what was found, of all that was compared: in how many ids either generation
 // differs from the log, each once ("at least" in why where that is not known exactly), and
 // some of what differs.
-func (c *Comparison) Result() (differs uint64, examples []audit.Difference, why string) {
+func (c *Comparison) Result() (differs uint64, examples []check.Difference, why string) {
 	ids, unnamed, notices := map[uint64]bool{}, 0, 0
 	var text []string
 	for _, number := range c.order {

@@ -1,7 +1,6 @@
 package cold
 
 import (
-	"errors"
 	"io"
 	"io/fs"
 	"maps"
@@ -35,8 +34,8 @@ func (r exportedRun) Size() int64  { return r.size }
 func (r exportedRun) Close() error { *r.open--; return nil }
 
 // A shard that was exported is read where its runs lie, as a store that has it would,
-// by a schema of today; nothing can be written, and no file is left open.
-func TestOpenExported(t *testing.T) {
+// by a schema of today, and can be written above; no file is left open.
+func TestScratch(t *testing.T) {
 	s := open(t, t.TempDir(), "post: like repost", "user: liked")
 	defer closeStore(t, s)
 	of := pipeline.ShardOf(7, s.meta.Shards)
@@ -53,7 +52,7 @@ func TestOpenExported(t *testing.T) {
 		files++
 		return exportedRun{e, n, e.Manifest().Runs[n].Bytes, &files}, nil
 	}
-	x, err := OpenExported(e.Manifest(), spec(t, "user: liked shared", "post: repost like"), run)
+	x, err := OpenScratch(spec(t, "user: liked shared", "post: repost like"), 0, Scratch{From: e.Manifest(), Open: run})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,12 +62,25 @@ func TestOpenExported(t *testing.T) {
 	if state, err := x.Stack(of).State(); err != nil || state != e.Manifest().State {
 		t.Errorf("it stands at %+v, %v", state, err)
 	}
-	c := x.Begin()
-	sink := c.Shard(of)
-	sink.Row(0, 7, []int64{1, 1})
-	sink.State(State{Applied: 1 << 20})
-	if err := c.Commit(); !errors.Is(err, fs.ErrPermission) {
-		t.Errorf("it is written to: %v", err)
+	// What is written lies above what was exported, which is read where it lies all the while.
+	for i := range uint64(3 * RunsMax) {
+		c := x.Begin()
+		sink := c.Shard(of)
+		sink.Row(0, 7, []int64{int64(i), 1})
+		sink.State(State{Applied: e.Manifest().State.Applied + pipeline.Position(i) + 1})
+		if err := c.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		x.Stack(of).Publish()
+		for did := x.Stack(of).Full(); did; {
+			if did, err = x.MergeOnce(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	want["user.liked 7"], want["user.shared 7"] = 3*RunsMax-1, 1
+	if got := scanned(t, x); !maps.Equal(got, want) {
+		t.Errorf("written to: %v, want %v", got, want)
 	}
 	closeStore(t, x)
 	if files != 0 {
@@ -81,7 +93,7 @@ func TestOpenExported(t *testing.T) {
 		"damaged": run,
 		"gone":    func(int) (File, error) { return nil, fs.ErrNotExist },
 	} {
-		x, err := OpenExported(e.Manifest(), s.Schema(), run)
+		x, err := OpenScratch(s.Schema(), 0, Scratch{From: e.Manifest(), Open: run})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -95,7 +107,7 @@ func TestOpenExported(t *testing.T) {
 	m := *e.Manifest()
 	m.Runs = m.Runs[:1:1]
 	m.Runs[0].Bytes = 0
-	if _, err := OpenExported(&m, s.Schema(), run); !isCorrupt(err) {
+	if _, err := OpenScratch(s.Schema(), 0, Scratch{From: &m, Open: run}); !isCorrupt(err) {
 		t.Errorf("a manifest that makes no sense: %v", err)
 	}
 }

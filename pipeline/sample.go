@@ -1,21 +1,14 @@
-package audit
+package pipeline
 
 import (
 	"fmt"
 	"math/bits"
 	"strconv"
 	"strings"
-
-	"github.com/tidemark-io/tidemark/pipeline"
 )
 
-// bitsMax bounds how narrow a sample is: at this one id that does not fit stands
-// alone.
-const bitsMax = 48
-
 // Sample is a random part of all ids, one in 2^Bits: those whose hash ends with
-// Residue. All residues of a number of bits are all ids, and each sample is two
-// of one bit more.
+// Residue. All residues of a number of bits are all ids.
 type Sample struct {
 	Bits    int
 	Residue uint64
@@ -23,12 +16,7 @@ type Sample struct {
 
 // Has says whether an id is in the sample. That is independent of its shard.
 func (s Sample) Has(id uint64) bool {
-	return s.Bits == 0 || pipeline.Mix(^pipeline.Mix(id))&(1<<s.Bits-1) == s.Residue
-}
-
-// halves are the two samples of one bit more.
-func (s Sample) halves() (Sample, Sample) {
-	return Sample{s.Bits + 1, s.Residue}, Sample{s.Bits + 1, s.Residue | 1<<s.Bits}
+	return s.Bits == 0 || Mix(^Mix(id))&(1<<s.Bits-1) == s.Residue
 }
 
 // ParseShare reads a part of all ids, "1/64" or "1/1": 1 over a power of two up

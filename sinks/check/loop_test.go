@@ -1,4 +1,4 @@
-package audit
+package check
 
 import (
 	"math/rand/v2"

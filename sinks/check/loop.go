@@ -1,4 +1,4 @@
-package audit
+package check
 
 import (
 	"context"
@@ -70,12 +70,12 @@ func (o *Rounds) Run(ctx context.Context) {
 		default:
 			failing = false
 			a.Stats.Refused.Store(false)
-			if report.Passes > 0 && report.Base != base {
+			if len(report.Shards) > 0 && report.Base != base {
 				if base = report.Base; base != "" {
 					a.Logger.Info("audit: EVENTS lacks its beginning, counts are compared with a base and the log behind it: what was wrong in the base is not found", "base", base)
 				}
 			}
-			if len(report.Skipped) == 0 && report.Passes > 0 {
+			if len(report.Skipped) == 0 && len(report.Shards) > 0 {
 				a.Stats.Passes.Add(1)
 			}
 			full := round.end(next, len(report.Skipped) == 0)
@@ -109,7 +109,7 @@ func (o *Rounds) groups() (groups uint64, bits int) {
 // task is a sample of a round.
 func (o *Rounds) task(sample uint64) Task {
 	groups, bits := o.groups()
-	t := Task{Sample: Sample{bits, sample / groups}, Apart: sample != 0, Memory: o.Memory, Rate: o.Rate}
+	t := Task{Sample: pipeline.Sample{Bits: bits, Residue: sample / groups}, Apart: sample != 0, Memory: o.Memory, Rate: o.Rate}
 	for s := sample % groups; s < uint64(o.Auditor.Shards); s += groups {
 		t.Shards = append(t.Shards, pipeline.Shard(s))
 	}

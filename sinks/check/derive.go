@@ -1,0 +1,458 @@
+package check
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/sinks/backup"
+	"github.com/tidemark-io/tidemark/sinks/cold"
+	"github.com/tidemark-io/tidemark/sinks/shard"
+	"github.com/tidemark-io/tidemark/sinks/tier"
+)
+
+// derivation is what the log says of some ids, up to a position. What does not fit into
+// memory lies in scratch files, so any choice of ids is derived in one way through the log.
+// It is for one goroutine.
+type derivation struct {
+	auditor *Auditor
+	has     func(id uint64) bool // nil: of all ids
+	base    string               // that it began with; "": with nothing
+	clock   *shard.Clock
+	shards  []*tier.Shard // by number; nil: its ids are not derived
+	commons *tier.Commons
+	places  []place
+
+	at       pipeline.Position // it stands here
+	source   pipeline.Source
+	run      []pipeline.Message // read, and not all of it derived
+	lane     pipeline.Deriver
+	memory   int // bytes that the shards may take, and to write them, about
+	pace     pace
+	progress func(at pipeline.Position)
+
+	sequence uint64   // of windows
+	names    []string // of the columns of the last window
+	columns  []pipeline.Column
+	kept     []byte // changes of a window's chosen ids
+}
+
+// place is a scratch store, with what lies there.
+type place struct {
+	store *cold.Store
+	units []unit
+}
+
+// unit is a shard or the channels, with its disk.
+type unit interface {
+	Moved() bool
+	Full() bool
+	HandOver()
+	Write(to *cold.Checkpoint)
+	Settle(committed bool)
+}
+
+// sourceWithin is how long the log may take to give a message that it holds.
+const sourceWithin = time.Minute
+
+// underived is why the log, a base or the scratch files do not give what the log says.
+type underived struct{ error }
+
+func (u underived) Unwrap() error { return u.error }
+
+func isUnderived(err error) bool {
+	_, is := errors.AsType[underived](err)
+	return is
+}
+
+// derive begins a derivation of ids of some shards, with a base (nil: with nothing). It is
+// called in a turn, which others have while it waits. close must follow, also after an error.
+func (a *Auditor) derive(ctx context.Context, base *backup.Base, shards []bool, has func(uint64) bool, t *Task) (*derivation, error) {
+	d := &derivation{
+		auditor: a, has: has, clock: shard.NewClock(max(a.Users.Retention, a.Users.Inactive)), shards: make([]*tier.Shard, a.Shards),
+		lane: a.Lane(), memory: t.Memory, pace: newPace(t.Rate, t.Turns),
+	}
+	var err error
+	d.aside(func() {
+		if base == nil {
+			err = d.beginWithNothing(shards)
+		} else {
+			err = d.beginWith(ctx, base, shards)
+		}
+	})
+	if err == nil && base != nil {
+		err = d.throughBase(ctx, base)
+	}
+	if err == nil {
+		err = d.open(func() (pipeline.Source, error) { return a.Open(ctx, d.at) })
+	}
+	return d, err
+}
+
+// open reads on in a log.
+func (d *derivation) open(log func() (pipeline.Source, error)) error {
+	var source pipeline.Source
+	var err error
+	if d.aside(func() { source, err = log() }); err != nil {
+		return beginning(d.at, err)
+	}
+	d.source = source
+	return nil
+}
+
+func (d *derivation) aside(wait func()) { d.pace.turns.Aside(wait) }
+
+func (d *derivation) beginWithNothing(shards []bool) error {
+	a := d.auditor
+	store, err := cold.OpenScratch(a.Schema, a.Shards, cold.Scratch{Dir: a.Dir, Room: a.Room})
+	if err != nil {
+		return err
+	}
+	for s, derived := range shards {
+		if derived {
+			err = errors.Join(err, d.add(store, pipeline.Shard(s)))
+		}
+	}
+	return errors.Join(err, d.add(store, pipeline.Shard(a.Shards)))
+}
+
+// beginWith begins with what a base has: log time first, which shards ask for.
+func (d *derivation) beginWith(ctx context.Context, base *backup.Base, shards []bool) error {
+	d.base = base.String()
+	for s := len(shards); s >= 0; s-- {
+		if s < len(shards) && !shards[s] {
+			continue
+		}
+		store, err := base.Open(ctx, pipeline.Shard(s))
+		if err == nil {
+			err = d.add(store, pipeline.Shard(s))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// add adds a shard as a store has it; the one past the last is the channels.
+func (d *derivation) add(store *cold.Store, number pipeline.Shard) error {
+	a := d.auditor
+	if n := len(d.places); n == 0 || d.places[n-1].store != store {
+		d.places = append(d.places, place{store: store})
+	}
+	state, err := store.Stack(number).State()
+	if err != nil {
+		return err
+	}
+	p := &d.places[len(d.places)-1]
+	if int(number) == a.Shards {
+		d.commons = tier.NewCommons(shard.NewCommons(number, d.clock, state, a.Notices, a.Dots, a.Channels), store, number)
+		p.units = append(p.units, d.commons)
+		return d.commons.Load()
+	}
+	d.shards[number] = tier.New(shard.New(number, a.Schema, a.Users, d.clock, state), store)
+	p.units = append(p.units, d.shards[number])
+	return nil
+}
+
+// throughBase brings the shards of a base to one position by its own events. No window goes
+// over where one of them stands.
+func (d *derivation) throughBase(ctx context.Context, base *backup.Base) error {
+	cuts := []pipeline.Position{base.Position(), d.commons.State().Applied}
+	for _, t := range d.shards {
+		if t != nil {
+			cuts = append(cuts, t.State().Applied)
+		}
+	}
+	slices.Sort(cuts)
+	if d.at = cuts[0]; d.at == base.Position() {
+		return nil
+	}
+	if err := d.open(base.Log); err != nil {
+		return err
+	}
+	for _, at := range cuts {
+		if err := d.to(ctx, at); err != nil {
+			return err
+		}
+	}
+	return d.source.Close()
+}
+
+// close lets everything go.
+func (d *derivation) close() {
+	if d.source != nil {
+		_ = d.source.Close()
+	}
+	for _, p := range d.places {
+		_ = p.store.Close() // nothing of it is to last
+	}
+}
+
+// drop lets go of a shard that is compared.
+func (d *derivation) drop(s pipeline.Shard) { d.shards[s] = nil }
+
+// beginning says what is missing where the log has lost what comes after a
+// position.
+func beginning(at pipeline.Position, err error) error {
+	switch {
+	case !errors.Is(err, pipeline.ErrGap):
+		return fmt.Errorf("check: read the log: %w", err)
+	case at == 0:
+		return fmt.Errorf("%w: everything was counted from its first event, there is no base to begin with instead: %w", ErrBeginning, err)
+	}
+	return fmt.Errorf("%w: what comes after position %d is gone: %w", ErrBeginning, at, err)
+}
+
+// to derives up to a position, which the log holds.
+func (d *derivation) to(ctx context.Context, target pipeline.Position) error {
+	for d.at < target {
+		if err := d.next(ctx); err != nil {
+			return err
+		}
+		end := min(target, pipeline.EndOf(d.run[len(d.run)-1].Sequence))
+		windows, err := d.lane.Derive(d.at, end, d.run)
+		if err != nil {
+			return fmt.Errorf("check: derive (%d, %d]: %w", d.at, end, err)
+		}
+		events := 0
+		for i := range windows {
+			var w *pipeline.Window
+			if err = d.pace.rest(ctx, 0); err == nil {
+				w, err = pipeline.DecodeWindow(windows[i].Window)
+			}
+			if err == nil {
+				err = d.apply(w)
+			}
+			if err != nil {
+				return err
+			}
+			events += int(windows[i].Events) + len(windows[i].Letters)
+		}
+		d.at = end
+		d.auditor.Stats.Events.Add(uint64(events))
+		if d.progress != nil {
+			d.progress(d.at)
+		}
+		if err := d.pace.spend(ctx, events); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// next makes sure that there are messages after where the derivation stands.
+func (d *derivation) next(ctx context.Context) error {
+	for len(d.run) > 0 && pipeline.EndOf(d.run[0].Sequence) <= d.at {
+		d.run = d.run[1:]
+	}
+	if len(d.run) > 0 {
+		return nil
+	}
+	run, within, err := d.read(ctx)
+	if err != nil && ctx.Err() == nil && within != nil {
+		return fmt.Errorf("check: EVENTS gave nothing after position %d within %v", d.at, sourceWithin)
+	}
+	if err != nil {
+		return beginning(d.at, err)
+	}
+	d.run = run
+	return nil
+}
+
+// read waits for messages, while it is the turn of others; within is why it waited no
+// longer.
+func (d *derivation) read(ctx context.Context) (run []pipeline.Message, within, err error) {
+	wait, cancel := context.WithTimeout(ctx, sourceWithin)
+	defer cancel()
+	d.aside(func() { run, err = d.source.Next(wait) })
+	return run, wait.Err(), err
+}
+
+// apply takes in a window.
+func (d *derivation) apply(w *pipeline.Window) error {
+	if len(w.Sections) != len(d.shards)+1 {
+		return fmt.Errorf("check: window (%d, %d] has %d shards, want %d", w.From, w.To, len(w.Sections)-1, len(d.shards))
+	}
+	d.translate(w.Columns)
+	d.clock.Note(w.Marks)
+	d.sequence++
+	d.kept = d.kept[:0]
+	for s, t := range d.shards {
+		if t == nil {
+			continue
+		}
+		err := d.choose(w, s)
+		if err == nil {
+			err = t.Prepare(w, d.columns)
+		}
+		if err == nil {
+			err = t.Apply(d.sequence, w, d.columns)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := d.commons.Apply(d.sequence, w, d.columns); err != nil {
+		return err
+	}
+	d.clock.Trim(w.To, math.MaxInt)
+	if 2*d.bytes() > d.memory { // to write it takes as much again
+		return d.spill()
+	}
+	return nil
+}
+
+func (d *derivation) translate(names []string) {
+	if d.columns != nil && slices.Equal(names, d.names) {
+		return
+	}
+	d.names, d.columns = slices.Clone(names), make([]pipeline.Column, len(names))
+	for i, name := range names {
+		column, ok := d.auditor.Schema.Find(name)
+		if d.columns[i] = column; !ok {
+			d.columns[i] = pipeline.NoColumn
+		}
+	}
+}
+
+// choose leaves in a section of a window what is of the chosen ids.
+func (d *derivation) choose(w *pipeline.Window, s int) error {
+	if d.has == nil {
+		return nil
+	}
+	begin, section := len(d.kept), pipeline.ReadSection(w.Sections[s], w.From)
+	for c, ok := section.Next(); ok; c, ok = section.Next() {
+		switch {
+		case !d.has(c.ID):
+		case c.Op == pipeline.OpCell:
+			d.kept = pipeline.AppendChange(d.kept, c.Column, c.ID, c.Delta)
+		default:
+			d.kept = pipeline.AppendOperation(d.kept, w.From, &section.Operation)
+		}
+	}
+	w.Sections[s] = d.kept[begin:len(d.kept):len(d.kept)]
+	return section.Err()
+}
+
+// bytes are those of the shards.
+func (d *derivation) bytes() (n int) {
+	for _, t := range d.shards {
+		if t != nil {
+			n += t.Bytes()
+		}
+	}
+	return n
+}
+
+// spill writes what is in memory to the scratch files, and gives the memory up. What is left
+// then cannot be given up, so four times as much may be taken.
+func (d *derivation) spill() error {
+	if err := d.write(); err != nil {
+		return err
+	}
+	for _, t := range d.shards {
+		if t != nil {
+			t.Shed(1)
+		}
+	}
+	d.memory = max(d.memory, 4*d.bytes())
+	d.auditor.Stats.Spills.Add(1)
+	return nil
+}
+
+// write writes what has changed to the scratch files.
+func (d *derivation) write() error {
+	for _, p := range d.places {
+		if err := p.write(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *place) write() error {
+	for did := true; did && slices.ContainsFunc(p.units, unit.Full); {
+		var err error
+		if did, err = p.store.MergeOnce(); err != nil {
+			return err
+		}
+	}
+	c := p.store.Begin()
+	moved := slices.DeleteFunc(slices.Clone(p.units), func(u unit) bool { return !u.Moved() })
+	for _, u := range moved {
+		u.HandOver()
+		u.Write(c)
+	}
+	err := c.Commit()
+	for _, u := range moved {
+		u.Settle(err == nil)
+	}
+	return err
+}
+
+// facts is Served.Facts of what is derived.
+func (d *derivation) facts(ctx context.Context, ask *pipeline.FactsAsk, yield func(pipeline.Fact)) (at pipeline.Position, more bool, err error) {
+	if ask.Part == pipeline.PartNotices {
+		at, err = d.commons.Facts(ask, yield)
+		return at, false, err
+	}
+	return d.shards[ask.Shard].Facts(ctx, ask, yield)
+}
+
+// pace spends so much a second, in turns.
+type pace struct {
+	rate  int // 0: no bound
+	turns pipeline.Turns
+	due   time.Time
+}
+
+func newPace(rate int, turns pipeline.Turns) pace {
+	return pace{rate: rate, turns: turns, due: time.Now()}
+}
+
+// spend gives its turn to others, and waits until n more are due and it is its turn
+// again. What was not used before does not add up.
+func (p *pace) spend(ctx context.Context, n int) error {
+	wait := time.Duration(0)
+	if p.rate > 0 {
+		wait = p.wait(n)
+	}
+	return p.rest(ctx, wait)
+}
+
+// wait is how long it is until n more are due.
+func (p *pace) wait(n int) time.Duration {
+	if now := time.Now(); p.due.Before(now) {
+		p.due = now
+	}
+	p.due = p.due.Add(time.Duration(float64(n) / float64(p.rate) * float64(time.Second)))
+	if wait := time.Until(p.due); wait >= time.Millisecond { // less adds up
+		return wait
+	}
+	return 0
+}
+
+// rest is the turn of others, for so long at least.
+func (p *pace) rest(ctx context.Context, least time.Duration) (err error) {
+	p.turns.Aside(func() { err = sleep(ctx, least) })
+	return err
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	if d == 0 {
+		return ctx.Err()
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
