@@ -16,7 +16,7 @@
 // user has read. [Freshness] (fresh.go) knows how old an answer can be. [Cluster]
 // (nodes.go) knows the nodes and the shards that each holds. [BadgeReader] (badge.go)
 // and [Explainer] (explain.go) say which events a number is made of. Package
-// query/explain fills the second.
+// sinks/check fills the second.
 //
 // An answer ([Rows], [Unreads], [FeedPage], [UserPage], [MemberPage], [Counts]
 // and others) belongs to the caller, who uses it for the next question too: the role

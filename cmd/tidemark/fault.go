@@ -69,7 +69,7 @@ func sentence(err error) string {
 // source and in nobody's terminal. Those that are users' words too (archive, config)
 // stay.
 var packageNames = regexp.MustCompile(`(^|: |; |\n)(?:(?:` + strings.Join([]string{
-	"backup", "bucket", "check", "client", "cluster", "cold", "demo", "explain", "generation", "importer", "index", "jetlog",
+	"backup", "bucket", "check", "client", "cluster", "cold", "demo", "generation", "importer", "index", "jetlog",
 	"job", "letters", "move", "operators", "packed", "pipeline", "query", "run", "shard", "sinks", "snapshot", "spread", "tier", "wire",
 }, "|") + `): )+`)
 

@@ -16,8 +16,8 @@ import (
 	"github.com/tidemark-io/tidemark/operators"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/query/client"
-	"github.com/tidemark-io/tidemark/query/explain"
 	"github.com/tidemark-io/tidemark/query/service"
+	"github.com/tidemark-io/tidemark/sinks/check"
 )
 
 // listLog is a log that ends where it ends.
@@ -32,9 +32,9 @@ func (l *listLog) begins(log []pipeline.Message, first int) {
 	l.first, l.messages = uint64(first), log[first-1:]
 }
 
-func (l *listLog) Extent(context.Context) (explain.Extent, error) { return listParts{l}.Extent(), nil }
+func (l *listLog) Extent(context.Context) (check.Extent, error) { return listParts{l}.Extent(), nil }
 
-func (l *listLog) Begin(context.Context) (explain.Parts, error) { return listParts{l}, nil }
+func (l *listLog) Begin(context.Context) (check.Parts, error) { return listParts{l}, nil }
 
 func (l *listLog) Open(_ context.Context, from pipeline.Position, _ int) (pipeline.Source, error) {
 	if from.Next() < l.first {
@@ -48,8 +48,8 @@ func (l *listLog) Open(_ context.Context, from pipeline.Position, _ int) (pipeli
 // listParts are all of it.
 type listParts struct{ *listLog }
 
-func (p listParts) Extent() explain.Extent {
-	return explain.Extent{First: p.first, Last: p.first + uint64(len(p.messages)) - 1, Created: time.Unix(1, 0)}
+func (p listParts) Extent() check.Extent {
+	return check.Extent{First: p.first, Last: p.first + uint64(len(p.messages)) - 1, Created: time.Unix(1, 0)}
 }
 
 func (p listParts) Get(_ context.Context, sequence uint64) (m pipeline.Message, there bool, err error) {
@@ -75,7 +75,7 @@ type explaining struct {
 	*client.Client
 	r    *rand.Rand
 	log  *listLog
-	x    *explain.Explainer
+	x    *check.Explainer
 	seen map[string]int
 }
 
@@ -85,8 +85,8 @@ func (w *world) explaining(t *testing.T, r *rand.Rand) *explaining {
 		t.Fatal(err)
 	}
 	x := &explaining{world: w, r: r, log: &listLog{}, seen: map[string]int{}}
-	x.x = explain.New(explain.Options{
-		Schema: w.schema, Tracer: func() pipeline.Tracer { return program.NewTracer() }, Log: x.log,
+	x.x = check.NewExplainer(check.ExplainOptions{
+		Schema: w.schema, Users: w.options().Users, Tracer: func() pipeline.Tracer { return program.NewTracer() }, Log: x.log,
 		Dir: t.TempDir(), Upto: func() uint64 { return x.log.first + uint64(len(x.log.messages)) - 1 },
 		Rate: 1 << 30, BytesMax: 1 << 30, Events: 40,
 	})

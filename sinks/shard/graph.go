@@ -20,6 +20,30 @@ func findGraphColumns(schema *pipeline.Schema) (g graphColumns) {
 	return g
 }
 
+// Columns are the columns that a change of a window may change, of the schema's; an operation
+// that is none of rows has none.
+func Columns(schema *pipeline.Schema, c *pipeline.Change, o *pipeline.Operation) (columns []pipeline.Column) {
+	var names []string
+	switch c.Op {
+	case pipeline.OpCell:
+		return []pipeline.Column{pipeline.Column(c.Column)}
+	case pipeline.OpAdd, pipeline.OpTake:
+		return []pipeline.Column{pipeline.Column(o.Column)}
+	case pipeline.OpFollow, pipeline.OpUnfollow:
+		names = []string{"user.following", "user.friend"}
+	case pipeline.OpFollowed:
+		names = []string{"user.follower", "unread.follower", "user.friend"}
+	case pipeline.OpUnfollowed:
+		names = []string{"user.follower", "user.friend"}
+	}
+	for _, name := range names {
+		if column, ok := schema.Find(name); ok {
+			columns = append(columns, column)
+		}
+	}
+	return columns
+}
+
 // countLocked counts a change of the graph, as a rule would.
 func (s *Shard) countLocked(column pipeline.Column, has bool, user uint64, n int64) {
 	if !has {

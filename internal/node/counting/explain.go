@@ -13,14 +13,15 @@ import (
 	"github.com/tidemark-io/tidemark/operators"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
-	"github.com/tidemark-io/tidemark/query/explain"
+	"github.com/tidemark-io/tidemark/sinks/check"
 )
 
 // openExplainer makes what reads in the log which events are behind a number.
 func (g *Generation) openExplainer() {
 	log := history.New(g.streams, g.Config.NATS.Streams.Events.Archive, true, g.Log)
-	explainer := explain.New(explain.Options{
+	explainer := check.NewExplainer(check.ExplainOptions{
 		Schema:   g.store.Schema(),
+		Users:    g.sinksOptions(nil, 0).Users,
 		Tracer:   func() pipeline.Tracer { return g.program.NewTracer() },
 		Log:      eventLog{log, g.Log},
 		Dir:      g.Dir.Of(g.Number, datadir.FiltersDir),
@@ -58,7 +59,7 @@ func (g *Generation) upto() uint64 {
 
 // explainFigures are those of explanations and of the filters that they ask.
 func (g *Generation) explainFigures(c *figures.Collector) {
-	of := func(value func(s *explain.Stats) uint64) func() float64 {
+	of := func(value func(s *check.ExplainStats) uint64) func() float64 {
 		return func() float64 {
 			if g.explainer == nil {
 				return 0
@@ -81,10 +82,10 @@ func (g *Generation) explainFigures(c *figures.Collector) {
 		_, bytes := size()
 		return float64(bytes)
 	})
-	c.Counter("explain_filters_made_total", "Filters made.", of(func(s *explain.Stats) uint64 { return s.Made.Load() }))
-	c.Counter("explain_filters_damaged_total", "Filters that were not as they were written; they are made again.", of(func(s *explain.Stats) uint64 { return s.Damaged.Load() }))
-	c.Counter("explain_searches_total", "Pages of explanations that were looked for in EVENTS.", of(func(s *explain.Stats) uint64 { return s.Searches.Load() }))
-	c.Counter("explain_messages_total", "Messages of EVENTS that were read for explanations.", of(func(s *explain.Stats) uint64 { return s.Messages.Load() }))
+	c.Counter("explain_filters_made_total", "Filters made.", of(func(s *check.ExplainStats) uint64 { return s.Made.Load() }))
+	c.Counter("explain_filters_damaged_total", "Filters that were not as they were written; they are made again.", of(func(s *check.ExplainStats) uint64 { return s.Damaged.Load() }))
+	c.Counter("explain_searches_total", "Pages of explanations that were looked for in EVENTS.", of(func(s *check.ExplainStats) uint64 { return s.Searches.Load() }))
+	c.Counter("explain_messages_total", "Messages of EVENTS that were read for explanations.", of(func(s *check.ExplainStats) uint64 { return s.Messages.Load() }))
 	c.Add(prometheus.CounterValue, "explain_parts_total", "Parts of EVENTS that explanations came to: passed by their filter, read and found, read in vain, read because they had no filter.",
 		[]string{"result"}, func(emit func(float64, ...string)) {
 			if g.explainer == nil {
@@ -96,8 +97,8 @@ func (g *Generation) explainFigures(c *figures.Collector) {
 			emit(float64(s.Vain.Load()), "in vain")
 			emit(float64(s.Unfiltered.Load()), "no filter")
 		})
-	c.Gauge("explain_base_position", "Position up to which EVENTS holds nothing any more, as of the last explanation; 0: it is whole.", of(func(s *explain.Stats) uint64 { return s.Base.Load() }))
-	c.Counter("explain_base_total", "Pages that ended at the base: what was before is told as one number, not event by event.", of(func(s *explain.Stats) uint64 { return s.Below.Load() }))
+	c.Gauge("explain_base_position", "Position up to which EVENTS holds nothing any more, as of the last explanation; 0: it is whole.", of(func(s *check.ExplainStats) uint64 { return s.Base.Load() }))
+	c.Counter("explain_base_total", "Pages that ended at the base: what was before is told as one number, not event by event.", of(func(s *check.ExplainStats) uint64 { return s.Below.Load() }))
 }
 
 // eventLog is EVENTS as explanations read it: apart from the router, and without
@@ -107,14 +108,14 @@ type eventLog struct {
 	log     *slog.Logger
 }
 
-// Extent implements explain.Log.
-func (l eventLog) Extent(ctx context.Context) (explain.Extent, error) {
+// Extent implements check.Log.
+func (l eventLog) Extent(ctx context.Context) (check.Extent, error) {
 	state, err := l.history.Streams.State(ctx, jetlog.EventsStream)
 	return extentOf(l.history, state), err
 }
 
-// Begin implements explain.Log.
-func (l eventLog) Begin(ctx context.Context) (explain.Parts, error) {
+// Begin implements check.Log.
+func (l eventLog) Begin(ctx context.Context) (check.Parts, error) {
 	parts, err := jetlog.OpenParts(ctx, l.history.Streams)
 	return eventParts{parts, l.history, l.log}, err
 }
@@ -126,10 +127,10 @@ type eventParts struct {
 	log     *slog.Logger
 }
 
-// Extent implements explain.Parts.
-func (p eventParts) Extent() explain.Extent { return extentOf(p.history, p.State()) }
+// Extent implements check.Parts.
+func (p eventParts) Extent() check.Extent { return extentOf(p.history, p.State()) }
 
-// Open implements explain.Parts.
+// Open implements check.Parts.
 func (p eventParts) Open(ctx context.Context, from pipeline.Position, messages int) (pipeline.Source, error) {
 	return p.history.Open(ctx, from, func(ctx context.Context, from pipeline.Position) (pipeline.Source, error) {
 		source, err := p.Parts.Open(ctx, from, messages, jetlog.RunOptions{Logger: p.log})
@@ -140,7 +141,7 @@ func (p eventParts) Open(ctx context.Context, from pipeline.Position, messages i
 	})
 }
 
-// Get implements explain.Parts.
+// Get implements check.Parts.
 func (p eventParts) Get(ctx context.Context, sequence uint64) (m pipeline.Message, there bool, err error) {
 	if state := p.State(); sequence >= state.First || sequence < p.history.Begins(state) {
 		m, there, err = p.Parts.Get(ctx, sequence)
@@ -160,8 +161,8 @@ func (p eventParts) Get(ctx context.Context, sequence uint64) (m pipeline.Messag
 	return messages[0], true, nil
 }
 
-func extentOf(h *history.History, s jetlog.StreamState) explain.Extent {
-	return explain.Extent{First: h.Begins(s), Last: s.Last, Created: s.Created}
+func extentOf(h *history.History, s jetlog.StreamState) check.Extent {
+	return check.Extent{First: h.Begins(s), Last: s.Last, Created: s.Created}
 }
 
 var _ pipeline.Tracer = (*operators.Tracer)(nil)

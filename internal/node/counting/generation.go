@@ -24,9 +24,9 @@ import (
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
-	"github.com/tidemark-io/tidemark/query/explain"
 	"github.com/tidemark-io/tidemark/query/spread"
 	"github.com/tidemark-io/tidemark/sinks"
+	"github.com/tidemark-io/tidemark/sinks/check"
 	"github.com/tidemark-io/tidemark/sinks/cold"
 	"github.com/tidemark-io/tidemark/sinks/move"
 )
@@ -49,7 +49,7 @@ type Generation struct {
 	parts   *spread.Server  // answers other nodes; nil: this one holds nothing
 
 	program   *operators.Program
-	explainer *explain.Explainer         // nil: this one only answers
+	explainer *check.Explainer           // nil: this one only answers
 	explains  atomic.Pointer[func() int] // bytes that explanations take; nil: none yet
 	guard     *pipeline.Guard
 	follower  *pipeline.Follower

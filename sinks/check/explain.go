@@ -1,4 +1,4 @@
-package explain
+package check
 
 import (
 	"context"
@@ -8,11 +8,13 @@ import (
 
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/query"
+	"github.com/tidemark-io/tidemark/sinks/shard"
 )
 
-// Options are what an Explainer is made of. Schema, Tracer and Log must be given.
-type Options struct {
+// ExplainOptions are what an Explainer is made of. Schema, Tracer and Log must be given.
+type ExplainOptions struct {
 	Schema *pipeline.Schema
+	Users  shard.Limits
 	Tracer func() pipeline.Tracer
 	Log    Log
 	Logger *slog.Logger
@@ -38,7 +40,7 @@ const eventsDefault = 16_384
 
 // Explainer implements [query.Explainer].
 type Explainer struct {
-	Options
+	ExplainOptions
 
 	mu      sync.Mutex
 	filters *filters // of the EVENTS that is there; nil: there are none
@@ -49,20 +51,20 @@ type Explainer struct {
 	made uint64 // Run's: up to here there is nothing to make a filter of
 
 	// Stats are figures since the start.
-	Stats Stats
+	Stats ExplainStats
 }
 
 var _ query.Explainer = (*Explainer)(nil)
 
-// New makes one. Run makes its filters.
-func New(o Options) *Explainer {
+// NewExplainer makes one. Run makes its filters.
+func NewExplainer(o ExplainOptions) *Explainer {
 	if o.Events <= 0 {
 		o.Events = eventsDefault
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Explainer{Options: o, room: room{bytes: o.Room}}
+	return &Explainer{ExplainOptions: o, room: room{bytes: o.Room}}
 }
 
 // filtersOf are the filters of an EVENTS, opened when first asked for.
@@ -110,12 +112,9 @@ func (x *Explainer) Explain(ctx context.Context, ask *query.ExplainAsk, out *que
 		}
 		extent := parts.Extent()
 		extent.First = max(extent.First, 1)
-		p := &page{
-			ask: ask, mention: mentionOf(ask.ID), below: min(ask.Before, ask.AsOf+1),
-			search: search{parts: parts, stats: &x.Stats, filters: x.filtersOf(extent), extent: extent, tracer: x.Tracer(), soft: ask.Soft, turn: ask.Turn},
-		}
-		for _, column := range ask.Columns {
-			p.numbers = append(p.numbers, numberOf(x.Schema, column))
+		p := &explanation{
+			ask: ask, below: min(ask.Before, ask.AsOf+1), schema: x.Schema, users: x.Users, tracer: x.Tracer(),
+			search: search{parts: parts, stats: &x.Stats, filters: x.filtersOf(extent), extent: extent, mention: mentionOf(ask.ID), soft: ask.Soft, turn: ask.Turn},
 		}
 		if err = p.make(ctx, out); !errors.Is(err, pipeline.ErrGap) {
 			x.Stats.Base.Store(uint64(out.Base))

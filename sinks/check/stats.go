@@ -1,9 +1,9 @@
-package explain
+package check
 
 import "sync/atomic"
 
-// Stats are figures since the start, for any goroutine.
-type Stats struct {
+// ExplainStats are figures since the start, for any goroutine.
+type ExplainStats struct {
 	Searches atomic.Uint64 // explanations
 	Messages atomic.Uint64 // read for them
 
@@ -20,15 +20,11 @@ type Stats struct {
 	Below atomic.Uint64 // pages that came down to it
 }
 
-// read notes a part that was read, of so many messages.
-func (s *Stats) read(covered, some bool, messages int) {
-	s.Messages.Add(uint64(messages))
-	switch {
-	case !covered:
-		s.Unfiltered.Add(1)
-	case some:
+// note notes a part of which messages were read that its filter named.
+func (s *ExplainStats) note(found bool) {
+	if found {
 		s.Read.Add(1)
-	default:
+	} else {
 		s.Vain.Add(1)
 	}
 }

@@ -1,22 +1,18 @@
-package explain
+package check
 
 import (
 	"bytes"
 	"cmp"
 	"context"
 	"slices"
-	"sync"
 
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/query"
 )
 
-// lookUps is how many messages are fetched side by side.
-const lookUps = 16
-
 // join lays the members of sets among the events that change columns, and reads
 // theirs. A page ends where either is no longer known.
-func (p *page) join(ctx context.Context, out *query.Explanation) error {
+func (p *explanation) join(ctx context.Context, out *query.Explanation) error {
 	lower := out.Next
 	if p.ask.Upto >= pipeline.At(p.extent.First, 0) {
 		lower = max(lower, p.ask.Upto)
@@ -54,7 +50,7 @@ func (p *page) join(ctx context.Context, out *query.Explanation) error {
 
 // joined are the events at positions, newest first, those of members read. Where
 // they become too many bytes, or it is late, it ends, and lower is where.
-func (p *page) joined(ctx context.Context, order []pipeline.Position, lower pipeline.Position, events map[pipeline.Position]*query.ExplainedEvent, members map[pipeline.Position][]query.SetEvent) (all []query.ExplainedEvent, _ pipeline.Position, err error) {
+func (p *explanation) joined(ctx context.Context, order []pipeline.Position, lower pipeline.Position, events map[pipeline.Position]*query.ExplainedEvent, members map[pipeline.Position][]query.SetEvent) (all []query.ExplainedEvent, _ pipeline.Position, err error) {
 	bytes := 0
 	for len(order) > 0 {
 		some, sequences := order[:0:0], []uint64(nil)
@@ -65,7 +61,7 @@ func (p *page) joined(ctx context.Context, order []pipeline.Position, lower pipe
 			}
 			order = order[1:]
 		}
-		messages, err := p.lookUp(ctx, sequences)
+		messages, err := p.get(ctx, sequences)
 		if err != nil {
 			if ctx.Err() != nil && len(all) > 0 {
 				return all, all[len(all)-1].Position, nil
@@ -73,7 +69,11 @@ func (p *page) joined(ctx context.Context, order []pipeline.Position, lower pipe
 			return nil, 0, err
 		}
 		for _, at := range some {
-			event, ok := p.event(at, events[at], members[at], messages[at.Sequence()])
+			var m *pipeline.Message
+			if i := slices.Index(sequences, at.Sequence()); i >= 0 {
+				m = messages[i]
+			}
+			event, ok := p.event(at, events[at], members[at], m)
 			if !ok {
 				continue
 			}
@@ -86,36 +86,11 @@ func (p *page) joined(ctx context.Context, order []pipeline.Position, lower pipe
 	return all, lower, nil
 }
 
-// lookUp reads messages side by side; nil: there is none.
-func (p *page) lookUp(ctx context.Context, sequences []uint64) (map[uint64]*pipeline.Message, error) {
-	messages, errs := make([]*pipeline.Message, len(sequences)), make([]error, len(sequences))
-	var all sync.WaitGroup
-	for i, sequence := range sequences {
-		all.Go(func() {
-			m, there, err := p.parts.Get(ctx, sequence)
-			if errs[i] = err; there {
-				messages[i] = &m
-			}
-		})
-	}
-	all.Wait()
-	of := make(map[uint64]*pipeline.Message)
-	for i, sequence := range sequences {
-		if errs[i] != nil {
-			return nil, errs[i]
-		}
-		of[sequence] = messages[i]
-		p.read++
-	}
-	p.stats.Messages.Add(uint64(len(sequences)))
-	return of, nil
-}
-
 // event is one with its changes of sets. What the log has at its place must be what
 // put the member there; where it is not, a member is unsure, and a read that a
 // mark may come from is none: the mark came with its as_of.
-func (p *page) event(at pipeline.Position, of *query.ExplainedEvent, members []query.SetEvent, m *pipeline.Message) (event query.ExplainedEvent, ok bool) {
-	event = query.ExplainedEvent{Position: at, Changes: make([]query.NumberChange, len(p.numbers))}
+func (p *explanation) event(at pipeline.Position, of *query.ExplainedEvent, members []query.SetEvent, m *pipeline.Message) (event query.ExplainedEvent, ok bool) {
+	event = query.ExplainedEvent{Position: at, Changes: make([]query.NumberChange, len(p.ask.Columns))}
 	if of != nil {
 		event, ok = *of, true
 	}

@@ -1,21 +1,15 @@
-package explain
+package check
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/tidemark-io/tidemark/pipeline"
 )
 
-const (
-	// makeEvery is how often it is looked whether there is something to make a
-	// filter of: seldom, because each look that finds some makes a consumer.
-	makeEvery = 10 * time.Second
-	// makeSlice is how many events are read between two pauses, in seconds of the
-	// rate.
-	makeSlice = 0.05
-)
+// makeEvery is how often it is looked whether there is something to make a
+// filter of: seldom, because each look that finds some makes a consumer.
+const makeEvery = 10 * time.Second
 
 // Run makes filters of what the log holds, behind its end and at Rate, until ctx
 // ends.
@@ -72,44 +66,35 @@ func (x *Explainer) Make(ctx context.Context) error {
 // fill makes filters of a gap. At the log's end the last stretch waits until it is
 // full; false says that nothing is left to do.
 func (x *Explainer) fill(ctx context.Context, f *filters, gap stretch, end bool) (goesOn bool, err error) {
-	pace := pacer{rate: float64(x.Rate), begun: time.Now()}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	b := &builder{stretch: stretch{gap.first, gap.first}}
-	var fault error
-	keep := func() {
-		if fault = f.keep(b); fault != nil {
-			cancel()
-		}
+	pace := newPace(x.Rate, nil)
+	b, tracer := &builder{stretch: stretch{gap.first, gap.first}}, x.Tracer()
+	keep := func() error {
 		x.Stats.Made.Add(1)
-		*b = builder{stretch: stretch{b.last + 1, b.last + 1}, keys: b.keys[:0]}
+		err := f.keep(b)
+		*b = builder{stretch: stretch{b.last + 1, b.last + 1}, entries: b.entries[:0]}
+		return err
 	}
 	parts, err := x.Log.Begin(ctx)
 	if err != nil {
 		return false, err
 	}
-	source, err := open(ctx, parts, gap)
-	if err != nil {
-		return false, err
-	}
-	_, err = read(ctx, source, gap, func(run []pipeline.Message) {
-		for i := range run {
-			if ctx.Err() != nil {
-				return
-			}
-			had := b.events
-			b.add(&run[i])
-			pace.wait(ctx, b.events-had)
-			if b.events >= x.Events {
-				keep()
+	err = read(ctx, parts, gap, func(m *pipeline.Message) error {
+		had := b.events
+		if b.full(m, x.Events) {
+			had = 0
+			b.last = m.Sequence - 1 // over what is not there
+			if err := keep(); err != nil {
+				return err
 			}
 		}
+		b.add(m, tracer)
+		return pace.spend(ctx, b.events-had)
 	})
-	if fault == nil && err == nil && !end && b.first <= gap.last { // up to the next stretch, whatever there is
+	if err == nil && (!end || b.events >= x.Events) && b.first <= gap.last { // up to the next stretch, whatever there is
 		b.last = gap.last
-		keep()
+		err = keep()
 	}
-	return !end, errors.Join(fault, err)
+	return !end, err
 }
 
 // front is where filters begin when there is no room for older ones.
@@ -125,29 +110,3 @@ func (f *filters) front(bytesMax int64) uint64 {
 // frontSlack: what was taken away for want of room is not made again while the
 // rest is within this part of the bound.
 const frontSlack = 16
-
-// pacer holds a reader to a rate.
-type pacer struct {
-	rate  float64 // events a second
-	begun time.Time
-	read  float64
-	look  float64 // when read reaches this, look at the time
-}
-
-func (p *pacer) wait(ctx context.Context, events int) {
-	if p.read += float64(events); p.read < p.look {
-		return
-	}
-	p.look = p.read + p.rate*makeSlice
-	early := time.Duration(p.read/p.rate*float64(time.Second)) - time.Since(p.begun)
-	if early <= 0 {
-		if early < -time.Second { // no haste for what was missed
-			p.begun = p.begun.Add(-early)
-		}
-		return
-	}
-	select {
-	case <-time.After(early):
-	case <-ctx.Done():
-	}
-}

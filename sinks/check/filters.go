@@ -1,4 +1,4 @@
-package explain
+package check
 
 import (
 	"cmp"
@@ -32,11 +32,11 @@ const (
 func openFilters(dir string, created int64) (*filters, error) {
 	f := &filters{dir: dir, created: created}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, fmt.Errorf("explain: %w", err)
+		return nil, fmt.Errorf("check: %w", err)
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil, fmt.Errorf("explain: %w", err)
+		return nil, fmt.Errorf("check: %w", err)
 	}
 	var faults []error
 	for _, entry := range entries {
@@ -49,7 +49,7 @@ func openFilters(dir string, created int64) (*filters, error) {
 		f.insert(s, info.Size())
 	}
 	if err := errors.Join(faults...); err != nil {
-		return nil, fmt.Errorf("explain: %w", err)
+		return nil, fmt.Errorf("check: %w", err)
 	}
 	return f, nil
 }
@@ -96,7 +96,7 @@ func (f *filters) keep(b *builder) error {
 		err = os.Rename(name+newSuffix, name)
 	}
 	if err != nil {
-		return fmt.Errorf("explain: keep a filter: %w", errors.Join(err, os.Remove(name+newSuffix)))
+		return fmt.Errorf("check: keep a filter: %w", errors.Join(err, os.Remove(name+newSuffix)))
 	}
 	f.insert(b.stretch, int64(len(file)))
 	return nil
@@ -161,12 +161,6 @@ func (f *filters) gap(from, last uint64) (gap stretch, ok bool) {
 	return stretch{from, last}, from <= last
 }
 
-// opened is a stretch's file, open.
-type opened struct {
-	file *os.File
-	header
-}
-
 // open opens the file of a stretch. The error wraps errDamaged where it is not
 // as it was written, or gone.
 func (f *filters) open(s stretch) (*opened, error) {
@@ -175,34 +169,9 @@ func (f *filters) open(s stretch) (*opened, error) {
 		return nil, fmt.Errorf("%w: %w", errDamaged, err)
 	}
 	o := &opened{file: file}
-	var block [blockBytes]byte
-	if _, err = file.ReadAt(block[:], 0); err == nil {
-		o.header, err = decodeHeader(block[:])
-	}
-	if err == nil && (o.stretch != s || o.created != f.created) {
-		err = errors.New("it is of another stretch")
-	}
-	if err != nil {
+	if err := o.begin(f.created, s); err != nil {
 		file.Close()
-		return nil, fmt.Errorf("%w: %w", errDamaged, err)
+		return nil, err
 	}
 	return o, nil
 }
-
-// has says whether a key may be in the stretch.
-func (o *opened) has(key uint64) (bool, error) {
-	if o.flags&flagAny != 0 {
-		return true, nil
-	}
-	if o.blocks == 0 {
-		return false, nil
-	}
-	hash := hashOf(key)
-	var block [blockBytes]byte
-	if _, err := o.file.ReadAt(block[:], int64(blockBytes*(1+blockOf(hash, o.blocks)))); err != nil {
-		return false, fmt.Errorf("%w: %w", errDamaged, err)
-	}
-	return o.header.has(hash, block[:])
-}
-
-func (o *opened) close() { o.file.Close() }

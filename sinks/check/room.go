@@ -1,4 +1,4 @@
-package explain
+package check
 
 import (
 	"context"
@@ -6,9 +6,9 @@ import (
 	"sync"
 )
 
-// SearchBytes is what one explanation may hold of the log: the part that is read and
-// three that are opened ahead of it (aheadMax), each of two requests of 2 MiB (jetlog.Parts).
-const SearchBytes = (1 + aheadMax) * 4 << 20
+// SearchBytes is what one explanation may hold of the log: a run that is read and what is
+// kept of it, or messages that are fetched side by side.
+const SearchBytes = lookUps << 20
 
 // room is for how many explanations there is memory at a time. The others wait, and go on
 // in the order in which they came.

@@ -1,4 +1,4 @@
-package explain
+package check
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 // memory for; one may always run.
 func TestRoom(t *testing.T) {
 	bytes := 2*SearchBytes + 1
-	x := New(Options{Room: func() int { return bytes }})
+	x := NewExplainer(ExplainOptions{Room: func() int { return bytes }})
 	for range 2 {
 		if err := x.room.enter(t.Context()); err != nil {
 			t.Fatal(err)
@@ -49,7 +49,7 @@ func TestRoom(t *testing.T) {
 
 // Who came first goes on first; who gives up takes nobody's turn.
 func TestRoomInOrder(t *testing.T) {
-	x := New(Options{Room: func() int { return SearchBytes }})
+	x := NewExplainer(ExplainOptions{Room: func() int { return SearchBytes }})
 	if err := x.room.enter(t.Context()); err != nil {
 		t.Fatal(err)
 	}
