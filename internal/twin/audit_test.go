@@ -86,7 +86,7 @@ func TestAudit(t *testing.T) {
 	if testing.Short() {
 		worlds = len(plants)
 	}
-	few := func() bool { return seen.ids < 30*worlds || seen.spills == 0 }
+	few := func() bool { return seen.ids < 30*worlds || seen.spills == 0 || seen.passed == 0 }
 	for number := 0; number < worlds || number < 20*worlds && few(); number++ {
 		if err := auditWorld(t, chances(seed, number), &plants[number%len(plants)], &seen); err != nil {
 			t.Fatalf("world %d: %v", number, err)
@@ -97,7 +97,7 @@ func TestAudit(t *testing.T) {
 	}
 }
 
-type auditSeen struct{ audits, ids, spills int }
+type auditSeen struct{ audits, ids, spills, passed int }
 
 func auditWorld(t *testing.T, r *rand.Rand, p *plant, seen *auditSeen) error {
 	of := draw(r)
@@ -131,7 +131,7 @@ func auditWorld(t *testing.T, r *rand.Rand, p *plant, seen *auditSeen) error {
 			return err
 		}
 		for i := range len(bases) + 1 { // with the log whole, last
-			if err := w.auditedRight(t.Context(), r, s.users, bases[i:], seen); err != nil {
+			if err := w.auditedRight(t.Context(), t, r, s.users, bases[i:], seen); err != nil {
 				return fmt.Errorf("story %d, backup %d: %w", story, i, err)
 			}
 		}
@@ -140,21 +140,32 @@ func auditWorld(t *testing.T, r *rand.Rand, p *plant, seen *auditSeen) error {
 }
 
 // auditedRight audits some ids, or those of some users, and finds nothing.
-func (w *world) auditedRight(ctx context.Context, r *rand.Rand, users []uint64, bases []*backup.Base, seen *auditSeen) error {
+func (w *world) auditedRight(ctx context.Context, t *testing.T, r *rand.Rand, users []uint64, bases []*backup.Base, seen *auditSeen) error {
 	bits := r.IntN(3)
 	task := check.Task{
 		Sample: pipeline.Sample{Bits: bits, Residue: r.Uint64N(1 << bits)}, Memory: []int{12 << 10, 1 << 30}[r.IntN(2)], Stored: r.IntN(2) == 0,
 	}
 	if r.IntN(4) == 0 {
-		task = check.Task{IDs: append([]uint64{1, 2, 3, 1 << 40}, users...), Memory: 1 << 30}
+		task = check.Task{IDs: append([]uint64{1, 2, 3, 1 << 40}, users[:r.IntN(len(users))]...), Memory: 1 << 30}
 	}
 	if r.IntN(2) == 0 {
 		task.Turns = pipeline.NewTurns(1)
 	}
 	auditor := w.auditor(r, bases...)
+	if task.IDs != nil {
+		log := &listLog{}
+		log.begins(w.log, 1)
+		auditor.Filters = w.explainer(t, log)
+		if err := auditor.Filters.Make(ctx); err != nil {
+			return err
+		}
+	}
 	report, err := auditor.Run(ctx, task)
 	if err != nil {
 		return err
+	}
+	if task.IDs != nil {
+		seen.passed += int(auditor.Stats.PassedOver.Load())
 	}
 	seen.audits, seen.ids, seen.spills = seen.audits+1, seen.ids+report.IDs, seen.spills+int(auditor.Stats.Spills.Load())
 	base := ""

@@ -79,17 +79,22 @@ type explaining struct {
 	seen map[string]int
 }
 
-func (w *world) explaining(t *testing.T, r *rand.Rand) *explaining {
+// explainer explains from a log, with filters of 40 events.
+func (w *world) explainer(t *testing.T, log *listLog) *check.Explainer {
 	program, err := operators.Compile(w.schema, w.rules, 1, operators.Limits{Events: 1, Bytes: 512 << 10})
 	if err != nil {
 		t.Fatal(err)
 	}
-	x := &explaining{world: w, r: r, log: &listLog{}, seen: map[string]int{}}
-	x.x = check.NewExplainer(check.ExplainOptions{
-		Schema: w.schema, Users: w.options().Users, Tracer: func() pipeline.Tracer { return program.NewTracer() }, Log: x.log,
-		Dir: t.TempDir(), Upto: func() uint64 { return x.log.first + uint64(len(x.log.messages)) - 1 },
+	return check.NewExplainer(check.ExplainOptions{
+		Schema: w.schema, Users: w.options().Users, Tracer: func() pipeline.Tracer { return program.NewTracer() }, Log: log,
+		Dir: t.TempDir(), Upto: func() uint64 { return log.first + uint64(len(log.messages)) - 1 },
 		Rate: 1 << 30, BytesMax: 1 << 30, Events: 40,
 	})
+}
+
+func (w *world) explaining(t *testing.T, r *rand.Rand) *explaining {
+	x := &explaining{world: w, r: r, log: &listLog{}, seen: map[string]int{}}
+	x.x = w.explainer(t, x.log)
 	nc := natstest.Connect(t, natstest.Server(t))
 	s, err := service.New(nc, service.Options{Schema: w.schema, Reader: w.node, Explainer: x.x, Logger: quiet})
 	if err != nil {

@@ -53,9 +53,11 @@ type Auditor struct {
 	// Bases are what a derivation may begin with, the best first; none, or a nil
 	// func: with nothing, as the log has its first event. An error that wraps
 	// ErrBeginning says that it has not, and why there is no base.
-	Bases  func(ctx context.Context) ([]*backup.Base, error)
-	Schema *pipeline.Schema
-	Shards int
+	Bases func(ctx context.Context) ([]*backup.Base, error)
+	// Filters are asked which stretches of EVENTS have none of a few ids; nil: all is read.
+	Filters *Explainer
+	Schema  *pipeline.Schema
+	Shards  int
 
 	// What the configuration says about lists, ages and channels, as for sinks.Options.
 	Users         shard.Limits
@@ -72,13 +74,14 @@ type Auditor struct {
 
 // Stats are figures since the process started.
 type Stats struct {
-	Events  atomic.Uint64 // read from the log
-	IDs     atomic.Uint64 // compared, each with all that is known of it
-	Differ  atomic.Uint64 // of these, differed
-	Spills  atomic.Uint64 // times that what is derived went to scratch files for want of memory
-	Passes  atomic.Uint64 // samples done by the loop
-	FullAt  atomic.Int64  // wall clock, Unix ms, of when the loop had last done all samples; 0: never
-	Refused atomic.Bool   // the loop cannot derive: the log lacks its beginning, and there is no base
+	Events     atomic.Uint64 // read from the log
+	IDs        atomic.Uint64 // compared, each with all that is known of it
+	Differ     atomic.Uint64 // of these, differed
+	PassedOver atomic.Uint64 // stretches of the log without what is asked for
+	Spills     atomic.Uint64 // times that what is derived went to scratch files for want of memory
+	Passes     atomic.Uint64 // samples done by the loop
+	FullAt     atomic.Int64  // wall clock, Unix ms, of when the loop had last done all samples; 0: never
+	Refused    atomic.Bool   // the loop cannot derive: the log lacks its beginning, and there is no base
 }
 
 // ErrBeginning: EVENTS does not hold what ids were counted from, and there is no base.

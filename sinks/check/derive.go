@@ -27,13 +27,16 @@ type derivation struct {
 	commons *tier.Commons
 	places  []place
 
-	at       pipeline.Position // it stands here
-	source   pipeline.Source
+	at       pipeline.Position  // it stands here
+	source   pipeline.Source    // nil: it is to be opened
 	run      []pipeline.Message // read, and not all of it derived
 	lane     pipeline.Deriver
 	memory   int // bytes that the shards may take, and to write them, about
 	pace     pace
 	progress func(at pipeline.Position)
+
+	filters *filters // nil: all is read
+	keys    []key    // of the chosen ids
 
 	sequence uint64   // of windows
 	names    []string // of the columns of the last window
@@ -87,10 +90,61 @@ func (a *Auditor) derive(ctx context.Context, base *backup.Base, shards []bool, 
 	if err == nil && base != nil {
 		err = d.throughBase(ctx, base)
 	}
-	if err == nil {
-		err = d.open(func() (pipeline.Source, error) { return a.Open(ctx, d.at) })
+	if err == nil && t.IDs != nil && len(t.IDs) <= filteredMax {
+		err = d.filtered(ctx, t.IDs)
 	}
 	return d, err
+}
+
+// filteredMax is of how many ids filters are asked at most: for more it is no dearer to read.
+const filteredMax = 256
+
+// filtered has the derivation pass over stretches that have none of some ids.
+func (d *derivation) filtered(ctx context.Context, ids []uint64) (err error) {
+	x := d.auditor.Filters
+	if x == nil {
+		return nil
+	}
+	var extent Extent
+	if d.aside(func() { extent, err = x.Log.Extent(ctx) }); err != nil {
+		return err
+	}
+	d.filters = x.filtersOf(extent)
+	for _, id := range ids {
+		d.keys = append(d.keys, keyOf(id))
+	}
+	return nil
+}
+
+// passOver goes on to the end of the stretch that comes next, if that is before a target and
+// its filter has none of the ids. Of what is passed over only log time matters.
+func (d *derivation) passOver(target pipeline.Position) (passed bool, err error) {
+	if d.filters == nil {
+		return false, nil
+	}
+	s, there := d.filters.with(d.at.Next())
+	end := pipeline.EndOf(s.last)
+	if !there || end >= target {
+		return false, nil
+	}
+	o, err := d.filters.open(s)
+	if err != nil { // the maker of filters finds that, too
+		return false, nil
+	}
+	defer o.close()
+	if sequences, err := o.findAny(d.keys); err != nil || o.any() || len(sequences) > 0 {
+		return false, nil
+	}
+	err = d.apply(&pipeline.Window{
+		Header: pipeline.Header{From: d.at, To: end, Time: int64(o.second) * 1000}, Columns: d.names,
+		Marks: []pipeline.TimeMark{{Second: int64(o.second), Position: end}}, Sections: make([][]byte, len(d.shards)+1),
+	})
+	if d.at, d.run = end, nil; d.source != nil {
+		_ = d.source.Close()
+		d.source = nil
+	}
+	d.auditor.Stats.PassedOver.Add(1)
+	return true, err
 }
 
 // open reads on in a log.
@@ -180,7 +234,9 @@ func (d *derivation) throughBase(ctx context.Context, base *backup.Base) error {
 			return err
 		}
 	}
-	return d.source.Close()
+	err := d.source.Close()
+	d.source = nil
+	return err
 }
 
 // close lets everything go.
@@ -211,6 +267,14 @@ func beginning(at pipeline.Position, err error) error {
 // to derives up to a position, which the log holds.
 func (d *derivation) to(ctx context.Context, target pipeline.Position) error {
 	for d.at < target {
+		if passed, err := d.passOver(target); err != nil {
+			return err
+		} else if passed {
+			if err := d.pace.rest(ctx, 0); err != nil {
+				return err
+			}
+			continue
+		}
 		if err := d.next(ctx); err != nil {
 			return err
 		}
@@ -252,6 +316,11 @@ func (d *derivation) next(ctx context.Context) error {
 	}
 	if len(d.run) > 0 {
 		return nil
+	}
+	if d.source == nil {
+		if err := d.open(func() (pipeline.Source, error) { return d.auditor.Open(ctx, d.at) }); err != nil {
+			return err
+		}
 	}
 	run, within, err := d.read(ctx)
 	if err != nil && ctx.Err() == nil && within != nil {

@@ -76,6 +76,20 @@ func (f *filters) find(first uint64) (int, bool) {
 	return slices.BinarySearchFunc(f.list, first, func(s stretch, first uint64) int { return cmp.Compare(s.first, first) })
 }
 
+// with is the stretch that has a sequence.
+func (f *filters) with(sequence uint64) (s stretch, there bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	at, there := f.find(sequence)
+	if !there {
+		at--
+	}
+	if at < 0 || f.list[at].last < sequence {
+		return s, false
+	}
+	return f.list[at], true
+}
+
 func (f *filters) insert(s stretch, bytes int64) {
 	at, _ := f.find(s.first)
 	f.list = slices.Insert(f.list, at, s)

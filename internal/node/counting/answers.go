@@ -33,7 +33,6 @@ type Answers struct {
 // openQueries answers other nodes.
 func (g *Generation) openQueries() error {
 	g.showFigures()
-	g.openExplainer()
 	g.sinks.MemoryOnly(g.told().Reads == cluster.ReadsMemory)
 	return g.serveNodes()
 }

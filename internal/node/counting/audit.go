@@ -38,8 +38,10 @@ type audits struct {
 // takes some milliseconds, and so does taking it in.
 const auditRun, auditRunBytes = 1024, 512 << 10
 
-// openAudits makes the auditor, if this process holds shards.
+// openAudits makes what reads the log: explanations and, if this process holds shards, the
+// auditor.
 func (g *Generation) openAudits() error {
+	g.openExplainer()
 	if !g.Config.Has(config.RoleHold) {
 		return nil
 	}
@@ -48,7 +50,7 @@ func (g *Generation) openAudits() error {
 	g.audits.Auditor = &check.Auditor{
 		Served: g.sinks,
 		Open:   events.Open,
-		Bases:  g.bases,
+		Bases:  g.bases, Filters: g.explainer,
 		Lane:   func() pipeline.Deriver { return g.program.NewLane() },
 		Schema: g.store.Schema(),
 		Shards: c.Shards,
