@@ -29,14 +29,21 @@ type ExplainOptions struct {
 	Rate int
 	// BytesMax bounds the files; the oldest go.
 	BytesMax int64
-	// Room is how much memory all explanations may take at a time (SearchBytes each, one
-	// always may): more wait. nil: no bound.
-	Room func() int
+	// Memory is what all explanations may take at a time, SearchBytes each; one always may,
+	// more wait. 0: no bound.
+	Memory int
 	// Events are in a stretch; default 16,384: read in a tenth of a second.
 	Events int
 }
 
-const eventsDefault = 16_384
+const (
+	eventsDefault = 16_384
+	// SearchBytes is what one explanation may hold of the log: messages that are fetched side
+	// by side, or a run that is read.
+	SearchBytes = lookUps << 20
+	// placesMax bounds the explanations that run at a time.
+	placesMax = 64
+)
 
 // Explainer implements [query.Explainer].
 type Explainer struct {
@@ -46,7 +53,7 @@ type Explainer struct {
 	filters *filters // of the EVENTS that is there; nil: there are none
 	failed  error    // why there are none, said once
 
-	room room
+	places chan struct{} // one for each that runs
 
 	made uint64 // Run's: up to here there is nothing to make a filter of
 
@@ -64,7 +71,11 @@ func NewExplainer(o ExplainOptions) *Explainer {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Explainer{ExplainOptions: o, room: room{bytes: o.Room}}
+	places := placesMax
+	if o.Memory > 0 {
+		places = min(max(1, o.Memory/SearchBytes), placesMax)
+	}
+	return &Explainer{ExplainOptions: o, places: make(chan struct{}, places)}
 }
 
 // filtersOf are the filters of an EVENTS, opened when first asked for.
@@ -94,16 +105,21 @@ func (x *Explainer) Size() (stretches int, bytes int64) {
 	return f.size()
 }
 
+// Bytes is what those that run may hold.
+func (x *Explainer) Bytes() int { return len(x.places) * SearchBytes }
+
 // tries is how often an explanation begins again because the log's beginning was
 // trimmed during it.
 const tries = 3
 
 // Explain implements [query.Explainer].
 func (x *Explainer) Explain(ctx context.Context, ask *query.ExplainAsk, out *query.Explanation) (err error) {
-	if err := x.room.enter(ctx); err != nil {
-		return err
+	select {
+	case x.places <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
 	}
-	defer x.room.leave()
+	defer func() { <-x.places }()
 	x.Stats.Searches.Add(1)
 	for range tries {
 		var parts Parts

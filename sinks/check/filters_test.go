@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/pipeline"
 )
 
@@ -115,7 +116,7 @@ func (f *filters) answers(t *testing.T, s stretch, k key) ([]uint64, error) {
 // of what does not, it says so nearly always. One key may have any share of the messages.
 func TestFilterHasWhatIsThere(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	for _, n := range []int{0, 1, 2, 29, 681, 682, 683, 1000, 30_000} {
+	for _, n := range []int{0, 1, 2, 29, 681, 682, 683, 5000} {
 		for _, often := range []int{1, 2, 1 << 20} { // the same id in one message of so many
 			b, has := &builder{stretch: stretch{5, 5}}, map[uint64][]uint64{}
 			for i := range uint64(n) {
@@ -289,4 +290,42 @@ func TestFiltersAreBounded(t *testing.T) {
 	if again := made(t, x).all(); !slices.Equal(again, all) || l.opened > opened {
 		t.Errorf("made again: %v", again)
 	}
+}
+
+// There are only so many explanations at a time as there is memory for; one may always run,
+// and who gives up takes nobody's place.
+func TestExplanationsWait(t *testing.T) {
+	for memory, places := range map[int]int{0: placesMax, 1: 1, 2*SearchBytes + 1: 2} {
+		x := NewExplainer(ExplainOptions{Memory: memory, Log: waiting{}, Tracer: func() pipeline.Tracer { return numbers{} }})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		for range places {
+			go func() { ended <- x.Explain(ctx, nil, nil) }()
+		}
+		e2e.Until(t, "all run", func() bool { return x.Bytes() == places*SearchBytes })
+		gone, giveUp := context.WithCancel(t.Context())
+		giveUp()
+		if err := x.Explain(gone, nil, nil); !errors.Is(err, context.Canceled) || x.Bytes() != places*SearchBytes {
+			t.Errorf("%d places: one more: %v", places, err)
+		}
+		cancel()
+		for range places {
+			if err := <-ended; !errors.Is(err, errWaited) {
+				t.Error(err)
+			}
+		}
+		if x.Bytes() != 0 {
+			t.Errorf("they hold %d bytes", x.Bytes())
+		}
+	}
+}
+
+// waiting is a log that does not answer.
+type waiting struct{ Log }
+
+var errWaited = errors.New("it was waited for")
+
+func (waiting) Begin(ctx context.Context) (Parts, error) {
+	<-ctx.Done()
+	return nil, errWaited
 }

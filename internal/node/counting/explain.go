@@ -28,7 +28,7 @@ func (g *Generation) openExplainer() {
 		Upto:     g.upto,
 		Rate:     g.Config.Explain.Rate,
 		BytesMax: int64(g.Config.Explain.Disk),
-		Room:     func() int { return int(g.memory.Load()) / explainShare },
+		Memory:   int(g.memory.Load()) / explainShare,
 		Logger:   g.Log,
 	})
 	g.explainer = explainer
