@@ -111,12 +111,11 @@ var allowed = map[string][]string{
 		"query/service", "query/spread", "internal/config", "internal/job", "internal/kit", "internal/kit/", "internal/node/checks", "internal/node/datadir", "internal/node/door",
 		"internal/node/history", "internal/node/led", "internal/node/lookup", "internal/node/shardlog", "internal/node/upkeep",
 	},
-	"internal/node/checks":  {"pipeline", "pipeline/generation", "sinks/check", "internal/job"},
+	"internal/node/checks":  {"pipeline", "pipeline/cluster", "pipeline/generation", "sinks/check", "internal/job"},
 	"internal/node/door":    {"operators", "pipeline", "pipeline/jetlog", "query", "query/service", "query/web", "internal/config", "internal/walls"},
 	"internal/node/history": {"pipeline", "pipeline/archive", "pipeline/jetlog", "internal/kit", "internal/node/led"},
 	"internal/node/led":     {"pipeline/jetlog", "internal/kit"},
 	"internal/node/lookup":  {"pipeline", "pipeline/cluster", "pipeline/jetlog/bucket", "query", "query/spread"},
-	"internal/node/rebuild": {"pipeline", "pipeline/cluster", "pipeline/generation", "sinks/check", "internal/job", "internal/node/checks"},
 	"internal/node/upkeep": {
 		"pipeline", "pipeline/archive", "pipeline/cluster", "pipeline/generation", "pipeline/jetlog", "pipeline/jetlog/", "sinks/backup", "sinks/cold", "sinks/move",
 		"internal/config", "internal/kit", "internal/kit/figures", "internal/node/checks", "internal/node/history",

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,12 +10,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/tidemark-io/tidemark/internal/job"
 	"github.com/tidemark-io/tidemark/internal/node/checks"
 	"github.com/tidemark-io/tidemark/query/client"
 	"github.com/tidemark-io/tidemark/sinks/check"
@@ -35,7 +32,7 @@ type checked struct {
 
 // check has every node that holds shards do a job of checking, and says what they have
 // found.
-func (r *remote) check(t *terminal, verb string, request any) error {
+func (r *remote) check(t *terminal, verb string, ask *checks.Ask) error {
 	ctx, stop := interruptible()
 	defer stop()
 	nc, err := r.dial(true)
@@ -49,7 +46,7 @@ func (r *remote) check(t *terminal, verb string, request any) error {
 	}
 	asking, done := r.reach.untilDenied(ctx)
 	defer done()
-	c := askAll(asking, nc, holders, verb, request, t.err)
+	c := askAll(asking, nc, holders, verb, ask, t.err)
 	switch denial := r.reach.denial(); {
 	case ctx.Err() != nil:
 		return ctx.Err()
@@ -110,40 +107,24 @@ func (r *remote) holders(ctx context.Context, nc *nats.Conn) (names []string, sh
 const checkTellEvery = 5 * time.Second
 
 // askAll asks nodes side by side.
-func askAll(ctx context.Context, nc *nats.Conn, nodes []string, verb string, request any, tell io.Writer) *checked {
+func askAll(ctx context.Context, nc *nats.Conn, nodes []string, verb string, ask *checks.Ask, tell io.Writer) *checked {
 	c := &checked{Failed: map[string]string{}, Examples: []check.Difference{}, Nodes: []*checks.Checked{}}
-	told := time.Now()
-	at := make(map[string]check.Progress)
-	var mu sync.Mutex
-	var work sync.WaitGroup
+	told, at, asks := time.Now(), make(map[string]check.Progress), make(map[string]*checks.Ask)
 	for _, name := range nodes {
-		work.Go(func() {
-			raw, err := job.Ask(ctx, nc, name, verb, request, func(raw json.RawMessage) {
-				mu.Lock()
-				defer mu.Unlock()
-				var p check.Progress
-				if json.Unmarshal(raw, &p) != nil {
-					return
-				}
-				if at[name] = p; time.Since(told) >= checkTellEvery {
-					told = time.Now()
-					fmt.Fprintln(tell, goingOn(at))
-				}
-			})
-			found := new(checks.Checked)
-			if err == nil {
-				err = json.Unmarshal(raw, found)
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				c.Failed[name] = err.Error()
-				return
-			}
-			c.Nodes = append(c.Nodes, found)
-		})
+		asks[name] = ask
 	}
-	work.Wait()
+	for name, o := range checks.AskAll(ctx, nc, verb, asks, func(name string, p check.Progress) {
+		if at[name] = p; time.Since(told) >= checkTellEvery {
+			told = time.Now()
+			fmt.Fprintln(tell, goingOn(at))
+		}
+	}) {
+		if o.Err != nil {
+			c.Failed[name] = o.Err.Error()
+			continue
+		}
+		c.Nodes = append(c.Nodes, o.Found)
+	}
 	slices.SortFunc(c.Nodes, func(a, b *checks.Checked) int { return strings.Compare(a.Node, b.Node) })
 	for _, n := range c.Nodes {
 		c.IDs += n.IDs

@@ -28,8 +28,8 @@ EXAMPLE
 
 // Validate is called by kong.
 func (r *recountCommand) Validate() error {
-	if len(r.IDs) > checks.RecountMax {
-		return fmt.Errorf("%d ids; allowed: %d", len(r.IDs), checks.RecountMax)
+	if len(r.IDs) > checks.IDsMax {
+		return fmt.Errorf("%d ids; allowed: %d", len(r.IDs), checks.IDsMax)
 	}
 	return r.remote.Validate()
 }
@@ -54,5 +54,5 @@ func (r *recountCommand) Run(t *terminal) error {
 	for i, id := range r.IDs {
 		ids[i] = uint64(id)
 	}
-	return r.check(t, "recount", checks.RecountAsk{Counter: counter, IDs: ids, Repair: r.Repair})
+	return r.check(t, checks.RecountVerb, &checks.Ask{Counter: counter, IDs: ids, Repair: r.Repair})
 }

@@ -58,5 +58,5 @@ func (v *verifyCommand) Run(t *terminal) error {
 		return err
 	}
 	// One and the same for all nodes.
-	return v.check(t, "verify", checks.VerifyAsk{Share: share, Residue: rand.Uint64N(1 << bits), Repair: v.Repair})
+	return v.check(t, checks.VerifyVerb, &checks.Ask{Share: share, Residue: rand.Uint64N(1 << bits), Repair: v.Repair})
 }

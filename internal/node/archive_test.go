@@ -29,7 +29,7 @@ func (s *site) job(node, verb string, request any) (c checks.Checked, err error)
 
 // verify compares everything.
 func (s *site) verify() (checks.Checked, error) {
-	return s.job("a", "verify", checks.VerifyAsk{Share: "1/1"})
+	return s.job("a", "verify", checks.Ask{Share: "1/1"})
 }
 
 // unverified says that verify fails, with some words.
@@ -80,7 +80,7 @@ func TestArchiveIsReadLikeTheStream(t *testing.T) {
 		if c, err := s.verify(); err != nil || c.Differs+c.Notices != 0 || c.IDs < before.IDs || len(c.Skipped) != 0 {
 			t.Errorf("%s: verify found %+v, %v", what, c, err)
 		}
-		if c, err := s.job("a", "recount", checks.RecountAsk{IDs: []uint64{1, 2, 3}}); err != nil || c.Differs != 0 ||
+		if c, err := s.job("a", "recount", checks.Ask{IDs: []uint64{1, 2, 3}}); err != nil || c.Differs != 0 ||
 			c.IDs != 3 {
 			t.Errorf("%s: recount found %+v, %v", what, c, err)
 		}
@@ -237,7 +237,7 @@ func TestBackupStandsForWhatIsTrimmed(t *testing.T) {
 			!strings.Contains(c.Base, m.ID) || !strings.Contains(c.Base, to) {
 			t.Errorf("%s: verify found %+v of %d ids, %v", what, c, before.IDs, err)
 		}
-		for _, ask := range []checks.RecountAsk{{IDs: []uint64{1, 2, 3, 1 << 50}}, {Counter: "post", IDs: []uint64{1, 2, 3, 4}}} {
+		for _, ask := range []checks.Ask{{IDs: []uint64{1, 2, 3, 1 << 50}}, {Counter: "post", IDs: []uint64{1, 2, 3, 4}}} {
 			if c, err := s.job("a", "recount", ask); err != nil || c.Differs != 0 || c.IDs != 4 ||
 				!strings.Contains(c.Base, m.ID) {
 				t.Errorf("%s: recount found %+v, %v", what, c, err)

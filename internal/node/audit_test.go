@@ -22,7 +22,7 @@ func audited(c *config.Config) { c.Audit.Rate, c.Audit.Sample = 1_000_000, "1/1"
 // recount compares some ids, as operators do.
 func (f *fleet) recount(repair bool, ids ...uint64) (*checks.Checked, error) {
 	f.T.Helper()
-	return f.Ask("a", "recount", checks.RecountAsk{Counter: "post", IDs: ids, Repair: repair})
+	return f.Ask("a", "recount", checks.Ask{Counter: "post", IDs: ids, Repair: repair})
 }
 
 // docs/contract.md: "What differs is printed, with exit code 1"; "the same for these ids,
@@ -39,7 +39,7 @@ func TestVerifyAndRecount(t *testing.T) {
 	f.Plant(42, "a")
 	n = f.With("a", unaudited)
 	f.Until("all is applied", func() bool { return n.Serving().Sinks().Whole() && f.Has("post", "like", 42, 3)() })
-	all, err := f.Ask("a", "verify", checks.VerifyAsk{Share: "1/1"})
+	all, err := f.Ask("a", "verify", checks.Ask{Share: "1/1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func TestVerifyAndRecount(t *testing.T) {
 		d.At != pipeline.EndOf(51) {
 		t.Errorf("%+v", d)
 	}
-	if half, err := f.Ask("a", "verify", checks.VerifyAsk{Share: "1/2", Residue: 1}); err != nil || half.IDs < 10 ||
+	if half, err := f.Ask("a", "verify", checks.Ask{Share: "1/2", Residue: 1}); err != nil || half.IDs < 10 ||
 		half.IDs > 42 {
 		t.Errorf("a half: %+v, %v", half, err)
 	}

@@ -578,7 +578,7 @@ func TestBackupsAfterRestore(t *testing.T) {
 	// Everything is lost, and restored; twice, as of the same.
 	one, two := restored(backup.Point{}), restored(backup.Point{})
 	want := everything(t, one.NC, bustle(one, random, 5))
-	checked, err := one.job("a", "verify", checks.VerifyAsk{Share: "1/1"})
+	checked, err := one.job("a", "verify", checks.Ask{Share: "1/1"})
 	if err != nil || checked.Differs != 0 || checked.IDs == 0 || !strings.Contains(checked.Base, first.ID) {
 		t.Errorf("%+v, %v", checked, err)
 	}

@@ -18,7 +18,6 @@ import (
 	"github.com/tidemark-io/tidemark/internal/job"
 	"github.com/tidemark-io/tidemark/internal/node/checks"
 	"github.com/tidemark-io/tidemark/internal/node/counting"
-	"github.com/tidemark-io/tidemark/internal/node/rebuild"
 	"github.com/tidemark-io/tidemark/internal/nodetest"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
@@ -62,8 +61,8 @@ func (f *fleet) counting(name string, number generations.Number, change func(*co
 }
 
 // compares compares, as the first node of each generation sees the others.
-func (f *fleet) compares(ctx context.Context, serving, building *Node, edit func(*rebuild.Comparison)) (differs uint64, examples []check.Difference, why string, err error) {
-	c := &rebuild.Comparison{
+func (f *fleet) compares(ctx context.Context, serving, building *Node, edit func(*checks.Comparison)) (differs uint64, examples []check.Difference, why string, err error) {
+	c := &checks.Comparison{
 		NC: f.NC, Patience: time.Minute, Progress: func(done, of uint64) {}, Waits: func(string) {},
 		Of: func(number generations.Number) (view func() *cluster.View, shards int) {
 			if g := []*Node{serving, building}[number-1].Serving(); g.IsOpen() {
@@ -162,7 +161,7 @@ func TestCompareGenerations(t *testing.T) {
 	f.Publish(50)
 	f.whole(a, b, a2, b2)
 	var last atomic.Uint64
-	differs, examples, why, err := f.compares(t.Context(), a, a2, func(c *rebuild.Comparison) {
+	differs, examples, why, err := f.compares(t.Context(), a, a2, func(c *checks.Comparison) {
 		c.Progress = func(done, of uint64) {
 			if done < last.Swap(done) || done > of {
 				t.Errorf("%d of %d are done", done, of)
@@ -173,8 +172,8 @@ func TestCompareGenerations(t *testing.T) {
 		t.Fatalf("%d, %+v, %q, %v; %d are done", differs, examples, why, err, last.Load())
 	}
 	for node, number := range map[string]generations.Number{"a": 1, "b": 1, "a2": 2, "b2": 2} {
-		raw, err := job.Ask(t.Context(), f.NC, node, checks.CompareVerb, checks.CompareAsk{Generation: number, Share: "1/1"}, nil)
-		var c checks.Compared
+		raw, err := job.Ask(t.Context(), f.NC, node, checks.CompareVerb, checks.Ask{Generation: number, Share: "1/1"}, nil)
+		var c checks.Checked
 		if err == nil {
 			err = json.Unmarshal(raw, &c)
 		}
@@ -202,7 +201,7 @@ func TestCompareGenerations(t *testing.T) {
 			t.Errorf("%+v", d)
 		}
 	}
-	if differs, _, why, err := f.compares(t.Context(), a, a2, func(c *rebuild.Comparison) { c.Except = []string{"user.liked", "post.like"} }); differs != 0 || why != "" || err != nil {
+	if differs, _, why, err := f.compares(t.Context(), a, a2, func(c *checks.Comparison) { c.Except = []string{"user.liked", "post.like"} }); differs != 0 || why != "" || err != nil {
 		t.Errorf("but for what is not defined alike: %d, %q, %v", differs, why, err)
 	}
 
@@ -212,14 +211,14 @@ func TestCompareGenerations(t *testing.T) {
 		}
 	}
 	f.whole(a, b, a2, b2)
-	differs, examples, why, err = f.compares(t.Context(), a, a2, func(c *rebuild.Comparison) { c.Except = []string{"user.liked"} })
+	differs, examples, why, err = f.compares(t.Context(), a, a2, func(c *checks.Comparison) { c.Except = []string{"user.liked"} })
 	if differs != 2 || len(examples) != 6 || err != nil ||
 		!strings.Contains(why, "generation 1 differs from the log in 1 ids") ||
 		!strings.Contains(why, "generation 2 differs from the log in 2 ids") {
 		t.Errorf("%d, %+v, %q, %v", differs, examples, why, err)
 	}
 	// What may differ of the one that serves must not of the new one.
-	if differs, _, why, err := f.compares(t.Context(), a, a2, func(c *rebuild.Comparison) { c.Except = []string{"post.like"} }); differs != 2 || strings.Contains(why, "generation 1") || err != nil {
+	if differs, _, why, err := f.compares(t.Context(), a, a2, func(c *checks.Comparison) { c.Except = []string{"post.like"} }); differs != 2 || strings.Contains(why, "generation 1") || err != nil {
 		t.Errorf("%d, %q, %v", differs, why, err)
 	}
 
@@ -285,7 +284,7 @@ func TestCompareHolderDies(t *testing.T) {
 				}
 			}()
 			var waited atomic.Bool
-			differs, _, _, err := f.compares(t.Context(), a, a2, func(c *rebuild.Comparison) {
+			differs, _, _, err := f.compares(t.Context(), a, a2, func(c *checks.Comparison) {
 				c.Waits = func(why string) {
 					if strings.HasPrefix(why, "it waits: ") && strings.Contains(why, "compared by no node") {
 						waited.Store(true)
@@ -325,8 +324,8 @@ func TestCompareWhatComesBack(t *testing.T) {
 	f.Publish(50)
 	f.whole(a, b, a2)
 	go silenced(b, amid)
-	var c *rebuild.Comparison
-	differs, _, why, err := f.compares(t.Context(), a, a2, func(is *rebuild.Comparison) { c = is })
+	var c *checks.Comparison
+	differs, _, why, err := f.compares(t.Context(), a, a2, func(is *checks.Comparison) { c = is })
 	if err != nil || differs != 0 {
 		t.Fatalf("%d, %s, %v", differs, why, err)
 	}

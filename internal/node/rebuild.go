@@ -11,7 +11,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/kit"
-	"github.com/tidemark-io/tidemark/internal/node/rebuild"
+	"github.com/tidemark-io/tidemark/internal/node/checks"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
@@ -42,7 +42,7 @@ type leader struct {
 	rested time.Time     // until then tidySlot rests; mine's
 	rest   time.Duration // of the last failure, 0: it did not fail; mine's
 
-	ended *rebuild.Comparison // the last one that came to its end here; lead's
+	ended *checks.Comparison // the last one that came to its end here; lead's
 }
 
 // untidy is no epoch: something is left, or may be.
@@ -241,9 +241,9 @@ func (n *Node) compareBoth(ctx context.Context, set generations.Set) error {
 // newComparison is of the generation building and the one that serves; of the latter
 // what except names may differ (check.Difference.Name). All holders of a shard are asked, not
 // one of them. progress gets how much is done; it must return at once.
-func (n *Node) newComparison(building generations.Number, except []string, progress func(done, of uint64)) *rebuild.Comparison {
+func (n *Node) newComparison(building generations.Number, except []string, progress func(done, of uint64)) *checks.Comparison {
 	waits := func(why string) { n.rebuilds.leader.say(building, why) }
-	return &rebuild.Comparison{NC: n.queries, Of: n.openHere, Except: except, Progress: progress, Waits: waits, Patience: rebuild.Patience}
+	return &checks.Comparison{NC: n.queries, Of: n.openHere, Except: except, Progress: progress, Waits: waits, Patience: checks.Patience}
 }
 
 // openHere is what a comparison sees of a generation that is open here; view nil: it is not.

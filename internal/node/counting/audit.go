@@ -169,7 +169,7 @@ func (g *Generation) distrust(ctx context.Context, s pipeline.Shard, ids []uint6
 		if m.Node == g.Name || m.Status == cluster.Away || !m.Roles.Has(cluster.Hold) {
 			continue
 		}
-		r, err := g.askAgree(ctx, m.Node, &checks.RecountAsk{IDs: []uint64{}})
+		r, err := checks.AskAgree(ctx, g.Queries, m.Node, nil)
 		if err != nil {
 			return fmt.Errorf("node %s does not say by what rules it counted: %w", m.Node, err)
 		}
@@ -180,7 +180,7 @@ func (g *Generation) distrust(ctx context.Context, s pipeline.Shard, ids []uint6
 	}
 	var trusted, wrong []string
 	for _, node := range g.elsewhere(view, s) {
-		r, err := g.askAgree(ctx, node, &checks.RecountAsk{IDs: ids})
+		r, err := checks.AskAgree(ctx, g.Queries, node, ids)
 		switch {
 		case err != nil:
 			return fmt.Errorf("the copy of node %s could not be compared: %w", node, err)
@@ -220,10 +220,6 @@ func (a *audits) again(s pipeline.Shard) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.renewed, s)
-}
-
-func (g *Generation) askAgree(ctx context.Context, node string, ask *checks.RecountAsk) (*checks.Checked, error) {
-	return checks.AskAgree(ctx, g.Queries, node, ask)
 }
 
 // errMixed: counts stand that other rules or limits made.

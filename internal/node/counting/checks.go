@@ -15,43 +15,57 @@ import (
 	"github.com/tidemark-io/tidemark/sinks/check"
 )
 
-func (g *Generation) verify(ctx context.Context, request []byte, progress func(any)) (any, error) {
-	var ask checks.VerifyAsk
-	if err := json.Unmarshal(request, &ask); err != nil {
-		return nil, job.Bad("the request is not of this form: %v", err)
+// Jobs are those that compare with the log: by the generation that serves when they begin,
+// or by one with a number; nil: it is not open here. They end with that generation.
+func Jobs(serving func() *Generation, of func(generations.Number) *Generation) map[string]job.Handler {
+	jobs := map[string]job.Handler{}
+	for _, verb := range []string{checks.VerifyVerb, checks.RecountVerb, checks.AgreeVerb, checks.CompareVerb} {
+		jobs[verb] = func(ctx context.Context, request []byte, progress func(any)) (any, error) {
+			var ask checks.Ask
+			if err := json.Unmarshal(request, &ask); err != nil {
+				return nil, job.Bad("the request is not of this form: %v", err)
+			}
+			g := serving()
+			if verb == checks.CompareVerb {
+				if g = of(ask.Generation); g == nil || !g.open.Load() || g.audits.Auditor == nil {
+					return nil, &job.Error{Code: job.CodeGone, Text: "generation " + ask.Generation.String() + " is not open on this node"}
+				}
+			}
+			return g.whileOpen(ctx, func(ctx context.Context) (any, error) { return g.answerCheck(ctx, verb, &ask, progress) })
+		}
 	}
-	sample, err := checks.SampleOf(ask.Share, ask.Residue)
-	if err != nil {
-		return nil, err
-	}
-	return g.check(ctx, check.Task{Sample: sample}, ask.Repair, progress)
+	return jobs
 }
 
-func (g *Generation) recount(ctx context.Context, request []byte, progress func(any)) (any, error) {
-	ask := checks.RecountAsk{IDs: []uint64{}}
-	if err := json.Unmarshal(request, &ask); err != nil {
-		return nil, job.Bad("the request is not of this form: %v", err)
-	}
-	if len(ask.IDs) > checks.RecountMax || slices.Contains(ask.IDs, 0) {
-		return nil, job.Bad("%d ids; allowed: %d, none of them 0", len(ask.IDs), checks.RecountMax)
-	}
-	if len(ask.IDs) == 0 {
+// answerCheck does a job.
+func (g *Generation) answerCheck(ctx context.Context, verb string, ask *checks.Ask, progress func(any)) (any, error) {
+	if recounts := verb == checks.RecountVerb || verb == checks.AgreeVerb; recounts && len(ask.IDs) == 0 {
 		c := g.checked(&check.Report{})
 		c.CountedBy, _ = g.counted()
 		return c, nil
+	} else if recounts == (ask.Share != "") {
+		return nil, job.Bad("%s takes ids or a share, and not both: %q and %d ids", verb, ask.Share, len(ask.IDs))
 	}
-	if _, known := g.store.Schema().Counter(ask.Counter); ask.Counter != "" && !known {
-		return nil, job.Bad("there is no counter %q", ask.Counter)
+	t, err := ask.Task(g.store.Schema())
+	if err != nil {
+		return nil, err
 	}
-	task := check.Task{IDs: ask.IDs, Counter: ask.Counter}
-	c, err := g.check(ctx, task, ask.Repair, progress)
-	if err != nil || len(c.Renewed) == 0 {
-		return c, err
+	if verb == checks.CompareVerb { // in turns, also if it serves
+		t.Stored, t.Turns = true, g.Turns
 	}
-	for err == nil && !g.lookedAgain(c) { // what answered may be given up again before it was compared
+	c, err := g.check(ctx, t, ask.Repair, progress)
+	if err != nil {
+		return nil, err
+	}
+	for verb == checks.RecountVerb && len(c.Renewed) > 0 && err == nil && !g.lookedAgain(c) { // what answered may be given up again before it was compared
 		if err = g.untilRenewed(ctx, c.Renewed); err == nil {
-			c.After, err = g.check(ctx, task, false, progress)
+			c.After, err = g.check(ctx, t, false, progress)
 		}
+	}
+	if verb == checks.CompareVerb {
+		c.Generation = ask.Generation
+	} else {
+		c.Differing = nil
 	}
 	return c, err
 }
@@ -133,26 +147,8 @@ func (g *Generation) checked(r *check.Report) *checks.Checked {
 		} else {
 			c.Shards = append(c.Shards, s)
 		}
-	}
-	return c
-}
-
-// comparable says whether it can be compared with the log.
-func (g *Generation) comparable() bool { return g.open.Load() && g.audits.Auditor != nil }
-
-// compare compares it with the log, for a rebuild: in turns, also if it serves.
-func (g *Generation) compare(ctx context.Context, ask *checks.CompareAsk, sample pipeline.Sample, progress func(any)) (any, error) {
-	r, err := g.hold(ctx, check.Task{Sample: sample, Shards: ask.Shards, Except: ask.Except, Stored: true, Turns: g.Turns}, progress)
-	if err != nil {
-		return nil, err
-	}
-	return g.compared(ask.Generation, r), nil
-}
-
-func (g *Generation) compared(number generations.Number, r *check.Report) *checks.Compared {
-	c := &checks.Compared{Checked: *g.checked(r), Generation: number, Differing: []uint64{}}
-	for _, found := range r.Shards {
-		c.Differing = append(c.Differing, found.Differing[:min(len(found.Differing), checks.DifferingMax-len(c.Differing))]...)
+		differing := r.Shards[s].Differing
+		c.Differing = append(c.Differing, differing[:min(len(differing), checks.DifferingMax-len(c.Differing))]...)
 	}
 	return c
 }

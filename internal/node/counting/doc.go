@@ -35,6 +35,6 @@
 //
 // Checks and upkeep:
 //
-//	audit.go checks.go compare.go        what is served, compared with the log; the jobs that ask for it
+//	audit.go checks.go                   what is served, compared with the log; the jobs that ask for it
 //	base.go restoring.go                 backups that stand for a beginning; what a restore does of a generation
 package counting

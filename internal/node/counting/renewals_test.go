@@ -185,13 +185,12 @@ func foundByTwo(t *testing.T, g *Generation, s pipeline.Shard) {
 
 func checksEnd(t *testing.T, g *Generation) {
 	begun, ended := make(chan struct{}), make(chan error)
-	do := checksOf(func() *Generation { return g }, func(_ *Generation, ctx context.Context, _ []byte, _ func(any)) (any, error) {
-		close(begun)
-		<-ctx.Done()
-		return nil, ctx.Err()
-	})
 	go func() {
-		_, err := do(t.Context(), nil, nil)
+		_, err := g.whileOpen(t.Context(), func(ctx context.Context) (any, error) {
+			close(begun)
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
 		ended <- err
 	}()
 	<-begun

@@ -225,7 +225,7 @@ func (g *origin) counted(ctx context.Context) (by string, mixed bool) {
 		if m.Status == cluster.Away || m.Ready.Len() == 0 {
 			continue
 		}
-		r, err := checks.AskAgree(ctx, g.nc, m.Node, &checks.RecountAsk{IDs: []uint64{}})
+		r, err := checks.AskAgree(ctx, g.nc, m.Node, nil)
 		if err != nil {
 			g.o.Logger.Warn("backup: a node did not say by which rules it counted; what is restored is not audited", "node", m.Node, "error", err)
 			return "", false

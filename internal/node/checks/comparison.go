@@ -1,37 +1,32 @@
-// Package rebuild compares what a rebuild has built with what serves.
-//
-// A [Comparison] is made by the node that leads a rebuild, and belongs to one goroutine. Run
-// compares one generation and then the other: it asks each node for the shards that the node
-// answers for, all nodes at the same time, until each copy of each shard was compared with
-// the log, or nobody compares the rest for Patience. Run may be called again, and compares
-// what has come since. Result says what was found.
-//
-// It knows no node: Of gives the members of a generation, and nodes are asked by NATS
-// (internal/node/checks). Progress is called with a lock held and must return at once.
-package rebuild
+package checks
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/tidemark-io/tidemark/internal/job"
-	"github.com/tidemark-io/tidemark/internal/node/checks"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/sinks/check"
 )
 
-// Comparison compares two generations with the log, on all nodes: the new one, then the one
+// Comparison compares what a rebuild has built with what serves. It is made by the node that
+// leads the rebuild, and belongs to one goroutine. Run compares one generation and then the
+// other: it asks each node for the shards that the node answers for, all nodes at the same
+// time, until each copy of each shard was compared with the log, or nobody compares the rest
+// for Patience. Run may be called again, and compares what has come since. Result says what
+// was found. It knows no node: Of gives the members of a generation. Progress must return at
+// once.
+//
+// It compares two generations with the log, on all nodes: the new one, then the one
 // that serves. What both define alike is equal if both agree with the log. Ids that are
 // stored and that the log does not name are compared too, so that nothing is lost with the
 // generation that serves.
@@ -52,13 +47,12 @@ type Comparison struct {
 	// what has come since: a node that was away, a shard that another one was given.
 	done map[generations.Number]map[string]cluster.ShardSet
 
-	mu sync.Mutex
 	at map[string]float64 // how much of it each node has done of the generation that is compared
 }
 
 // differ is what differs of a generation.
 type differ struct {
-	ids      map[uint64]bool // those that were named: checks.DifferingMax of a node at most
+	ids      map[uint64]bool // those that were named: DifferingMax of a node at most
 	unnamed  int             // and so many more at least
 	notices  int             // at least
 	mixed    bool            // somewhere not all was counted by its rules
@@ -112,9 +106,7 @@ func (c *Comparison) Whole(number generations.Number) bool {
 // generation compares one, until each node has compared all that it answers for,
 // and each shard was compared.
 func (c *Comparison) generation(ctx context.Context, number generations.Number) error {
-	c.mu.Lock()
 	c.at = map[string]float64{}
-	c.mu.Unlock()
 	done, faults, vain := c.done[number], map[string]int{}, inVain{patience: c.Patience}
 	why := map[string]error{} // of nodes that have not compared all
 	for {
@@ -128,16 +120,16 @@ func (c *Comparison) generation(ctx context.Context, number generations.Number) 
 		}
 		compared := false
 		for node, a := range c.ask(ctx, number, due) {
-			if why[node] = a.err; a.err == nil {
-				faults[node], why[node] = 0, a.found.WhySkipped()
-				compared = c.take(done, a.found) || compared
+			if why[node] = a.Err; a.Err == nil {
+				faults[node], why[node] = 0, a.Found.whySkipped()
+				compared = c.take(done, a.Found) || compared
 				continue
 			}
-			if e, ok := errors.AsType[*job.Error](a.err); !ok || e.Code != job.CodeGone && e.Code != job.CodeBusy {
+			if e, ok := errors.AsType[*job.Error](a.Err); !ok || e.Code != job.CodeGone && e.Code != job.CodeBusy {
 				faults[node]++
 			}
 			if faults[node] == compareFaults {
-				return fmt.Errorf("node %s: %w", node, a.err)
+				return fmt.Errorf("node %s: %w", node, a.Err)
 			}
 		}
 		if due, nobody = left(view(), shards, done); len(due) == 0 && nobody.Len() == 0 {
@@ -199,55 +191,52 @@ func left(v *cluster.View, shards int, done map[string]cluster.ShardSet) (due ma
 	return due, nobody
 }
 
-// outcome is what a node said.
-type outcome struct {
-	found *checks.Compared
-	err   error
+// ask asks nodes side by side.
+func (c *Comparison) ask(ctx context.Context, number generations.Number, due map[string][]pipeline.Shard) map[string]Outcome {
+	asks := make(map[string]*Ask, len(due))
+	for node, shards := range due {
+		asks[node] = &Ask{Generation: number, Share: "1/1", Shards: shards}
+		if number == c.order[len(c.order)-1] {
+			asks[node].Except = c.Except
+		}
+		c.at[node] += 0 // one that says something later has its share all the same
+	}
+	outcomes := AskAll(ctx, c.NC, CompareVerb, asks, func(node string, p check.Progress) { c.tell(number, node, p.Share()) })
+	for node, o := range outcomes {
+		if o.Err == nil {
+			o.Err = o.Found.misfit(node, asks[node])
+			outcomes[node] = o
+		}
+		if o.Err == nil {
+			c.tell(number, node, 1)
+		}
+	}
+	return outcomes
 }
 
-// ask asks nodes side by side.
-func (c *Comparison) ask(ctx context.Context, number generations.Number, due map[string][]pipeline.Shard) map[string]outcome {
-	answers := make(map[string]outcome, len(due))
-	c.mu.Lock()
-	for node := range due { // one that says something later has its share all the same
-		c.at[node] += 0
+// misfit returns what is wrong with an answer; nil: nothing.
+func (r *Checked) misfit(node string, ask *Ask) error {
+	if r.Node != node || r.Generation != ask.Generation {
+		return fmt.Errorf("it was answered for generation %d by %q", r.Generation, r.Node)
 	}
-	c.mu.Unlock()
-	var mu sync.Mutex
-	var work sync.WaitGroup
-	for node, shards := range due {
-		work.Go(func() {
-			ask := checks.CompareAsk{Generation: number, Share: "1/1", Shards: shards}
-			if number == c.order[len(c.order)-1] {
-				ask.Except = c.Except
-			}
-			raw, err := job.Ask(ctx, c.NC, node, checks.CompareVerb, ask, func(raw json.RawMessage) {
-				var p check.Progress
-				if json.Unmarshal(raw, &p) == nil {
-					c.tell(number, node, p.Share())
-				}
-			})
-			a := outcome{found: new(checks.Compared), err: err}
-			if a.err == nil {
-				a.err = json.Unmarshal(raw, a.found)
-			}
-			if a.err == nil {
-				a.err = a.found.Misfit(node, &ask)
-			}
-			if a.err == nil {
-				c.tell(number, node, 1)
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			answers[node] = a
-		})
+	for _, s := range r.Shards {
+		if !slices.Contains(ask.Shards, s) {
+			return fmt.Errorf("it was answered for shard %d, which was not asked for", s)
+		}
 	}
-	work.Wait()
-	return answers
+	return nil
+}
+
+// whySkipped returns why a shard that was asked for was not compared; nil: all were.
+func (r *Checked) whySkipped() error {
+	for s, why := range r.Skipped {
+		return fmt.Errorf("shard %s: %s", s, why)
+	}
+	return nil
 }
 
 // take notes what a node has found, and says whether it compared anything.
-func (c *Comparison) take(done map[string]cluster.ShardSet, r *checks.Compared) bool {
+func (c *Comparison) take(done map[string]cluster.ShardSet, r *Checked) bool {
 	set := done[r.Node]
 	for _, s := range r.Shards {
 		set.Add(s)
@@ -270,8 +259,6 @@ func (c *Comparison) take(done map[string]cluster.ShardSet, r *checks.Compared) 
 // tell reports how much is done: a thousand parts of each generation.
 func (c *Comparison) tell(number generations.Number, node string, share float64) {
 	const each = 1000
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.at[node] = share
 	sum := 0.0
 	for _, share := range c.at {
