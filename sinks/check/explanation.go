@@ -154,7 +154,7 @@ func (p *explanation) gather(ctx context.Context, done func() bool) error {
 			}
 			return len(of) > 0
 		},
-		done: func(int64) bool { return done() },
+		done: done,
 	})
 	p.reached = reached
 	if ctx.Err() != nil { // what was found stands
@@ -308,109 +308,88 @@ type together struct {
 	member pipeline.Member
 }
 
-// togetherOf is what an operation is about, and whether they are together after it; false:
-// it is about something else.
-func togetherOf(c *pipeline.Change, o *pipeline.Operation) (of together, on, is bool) {
+// togetherOf is what an operation is about; false: it is about something else.
+func togetherOf(c *pipeline.Change, o *pipeline.Operation) (of together, is bool) {
 	switch c.Op {
 	case pipeline.OpAdd, pipeline.OpTake:
-		return together{column: pipeline.Column(o.Column), member: o.Member}, c.Op == pipeline.OpAdd, true
+		return together{column: pipeline.Column(o.Column), member: o.Member}, true
 	case pipeline.OpFollow, pipeline.OpUnfollow:
-		return together{column: pipeline.NoColumn, member: pipeline.Member{A: o.Other}}, c.Op == pipeline.OpFollow, true
+		return together{pipeline.NoColumn, false, pipeline.Member{A: o.Other}}, true
 	case pipeline.OpFollowed, pipeline.OpUnfollowed:
-		return together{pipeline.NoColumn, true, pipeline.Member{A: o.Other}}, c.Op == pipeline.OpFollowed, true
+		return together{pipeline.NoColumn, true, pipeline.Member{A: o.Other}}, true
 	}
-	return of, false, false
+	return of, false
 }
 
-// open is what the touches depend on and do not say themselves.
-type open struct {
-	at      map[together]int64 // and the second of the oldest event that is known
-	emptied bool               // one that empties a set counts, too
-}
-
-// opens are what touches do not say themselves.
-func (p *explanation) opens() (o open) {
-	o.at = map[together]int64{}
-	said, emptied := map[together]bool{}, map[pipeline.Column]bool{}
+// depends are what the changes of touches depend on besides the touches.
+func (p *explanation) depends() (on map[together]bool) {
+	on = map[together]bool{}
 	friend, _ := p.schema.Find("user.friend")
 	friends := slices.Contains(p.ask.Columns, friend)
-	for _, t := range slices.Backward(p.touches) {
-		section := pipeline.ReadSection(t.section, t.Position-1)
-		for c, ok := section.Next(); ok; c, ok = section.Next() {
-			of, _, is := togetherOf(&c, &section.Operation)
-			switch {
-			case c.Op == pipeline.OpEmpty:
-				emptied[pipeline.Column(section.Operation.Column)] = true
-			case !is || said[of] || emptied[of.column]:
-			default:
-				o.at[of], o.emptied = t.Time/1000, o.emptied || of.column != pipeline.NoColumn
+	for _, t := range p.touches {
+		t.each(func(of together) {
+			if on[of] = true; friends && of.column == pipeline.NoColumn {
+				of.in = !of.in
+				on[of] = true
 			}
-			said[of] = true
-			if back := of; friends && is && of.column == pipeline.NoColumn {
-				if back.in = !of.in; !said[back] {
-					o.at[back] = t.Time / 1000
-				}
-			}
-		}
+		})
 	}
-	return o
+	return on
 }
 
-// keep is for how long a member is remembered, seconds; 0: for ever.
-func (p *explanation) keep(of together) int64 {
-	if of.column == pipeline.NoColumn {
-		return 0
+// each visits what a touch is about.
+func (t *touch) each(visit func(together)) {
+	section := pipeline.ReadSection(t.section, t.Position-1)
+	for c, ok := section.Next(); ok; c, ok = section.Next() {
+		if of, is := togetherOf(&c, &section.Operation); is {
+			visit(of)
+		}
 	}
-	return p.schema.Columns[of.column].Set.Keep
+}
+
+// decided says that one event decides whether two are together: members are not forgotten.
+func (p *explanation) decided(of together) bool {
+	return of.column == pipeline.NoColumn || p.schema.Columns[of.column].Set.Keep == 0
 }
 
 // context finds the events before the touches that say what was together then, the newest
 // first. A touch of which that is not found in time, or is no longer in the log, is unsure.
 func (p *explanation) context(ctx context.Context) (found []*touch, err error) {
-	o := p.opens()
-	if len(o.at) == 0 || p.bottom() {
-		if len(o.at) > 0 && !p.whole() {
-			p.doubt(o)
-		}
+	on := p.depends()
+	if len(on) == 0 || p.whole() {
 		return nil, nil
 	}
 	p.extend(ctx, 1)
 	id, before := keyOf(p.ask.ID), p.touches[len(p.touches)-1].Position
 	reached, err := p.back(ctx, p.reached, quest{
-		keys: func() (keys []key) {
-			for of := range o.at {
+		keys: func() []key {
+			keys := []key{id.emptied()}
+			for of := range on {
 				keys = append(keys, id.with(of.member.A, of.member.B))
-			}
-			if o.emptied {
-				keys = append(keys, id.emptied())
 			}
 			return keys
 		},
 		visit: func(m *pipeline.Message) bool {
-			var some []*touch
+			had := len(found)
 			p.tracer.Trace(m, p.mention.in, func(t *pipeline.Traced) {
-				if touched := p.contextOf(t, m.Time, &o); touched != nil && t.Position < before {
-					some = append(some, touched)
+				if touched := p.contextOf(t, m.Time, on); touched != nil && t.Position < before {
+					found = append(found, touched)
 				}
 			})
-			for _, t := range slices.Backward(some) {
-				o.take(p, t)
+			slices.Reverse(found[had:])
+			for _, t := range found[had:] {
+				t.each(func(of together) {
+					if p.decided(of) {
+						delete(on, of)
+					}
+				})
 			}
-			slices.Reverse(some)
-			found = append(found, some...)
-			return len(some) > 0
+			return len(found) > had
 		},
-		done: func(second int64) bool {
-			for of, at := range o.at {
-				if keep := p.keep(of); keep > 0 && second != never && at-second > keep {
-					delete(o.at, of)
-				}
-			}
-			return len(o.at) == 0
-		},
+		done: func() bool { return len(on) == 0 },
 	})
-	if len(o.at) > 0 && !(reached <= p.extent.First && p.extent.First <= 1) {
-		p.doubt(o)
+	if reached > p.extent.First || p.extent.First > 1 {
+		p.doubt(on)
 	}
 	if ctx.Err() != nil { // what was not found is not sure
 		return found, nil
@@ -418,13 +397,13 @@ func (p *explanation) context(ctx context.Context) (found []*touch, err error) {
 	return found, err
 }
 
-// contextOf is what an event says of what is open; nil: nothing.
-func (p *explanation) contextOf(t *pipeline.Traced, time int64, o *open) *touch {
+// contextOf is what an event says of what touches depend on; nil: nothing.
+func (p *explanation) contextOf(t *pipeline.Traced, time int64, on map[together]bool) *touch {
 	out := &touch{}
 	section := t.Changes(t.Ids)
 	for c, ok := section.Next(); ok; c, ok = section.Next() {
-		of, _, is := togetherOf(&c, &section.Operation)
-		if _, asked := o.at[of]; c.ID == p.ask.ID && (is && asked || o.emptied && c.Op == pipeline.OpEmpty) {
+		of, is := togetherOf(&c, &section.Operation)
+		if c.ID == p.ask.ID && (is && on[of] || c.Op == pipeline.OpEmpty) {
 			out.section = appendChange(out.section, t.Position-1, &c, &section.Operation)
 		}
 	}
@@ -435,46 +414,18 @@ func (p *explanation) contextOf(t *pipeline.Traced, time int64, o *open) *touch 
 	return out
 }
 
-// take takes in an event that is older than those before.
-func (o *open) take(p *explanation, t *touch) {
-	section := pipeline.ReadSection(t.section, t.Position-1)
-	for c, ok := section.Next(); ok; c, ok = section.Next() {
-		of, on, is := togetherOf(&c, &section.Operation)
-		switch _, asked := o.at[of]; {
-		case is && asked && on && p.keep(of) > 0: // it may have been there before
-			o.at[of] = t.Time / 1000
-		case is:
-			delete(o.at, of)
-		}
-	}
-	section = pipeline.ReadSection(t.section, t.Position-1)
-	for c, ok := section.Next(); ok; c, ok = section.Next() {
-		if c.Op == pipeline.OpEmpty {
-			for of := range o.at {
-				if of.column == pipeline.Column(section.Operation.Column) {
-					delete(o.at, of)
-				}
-			}
-		}
-	}
-}
-
-// doubt marks the touches that depend on what is open: the oldest of each, or where members
-// are forgotten all of them.
-func (p *explanation) doubt(o open) {
+// doubt marks the touches of which it is not known what was before: the oldest of each, or
+// where members are forgotten all.
+func (p *explanation) doubt(on map[together]bool) {
 	for _, t := range slices.Backward(p.touches) {
-		section := pipeline.ReadSection(t.section, t.Position-1)
-		for c, ok := section.Next(); ok; c, ok = section.Next() {
-			of, _, is := togetherOf(&c, &section.Operation)
+		t.each(func(of together) {
 			back := of
 			back.in = !of.in
-			_, open := o.at[of]
-			_, too := o.at[back]
-			t.unsure = t.unsure || is && (open || too && of.column == pipeline.NoColumn)
-			if p.keep(of) == 0 {
-				delete(o.at, of)
+			t.unsure = t.unsure || on[of] || on[back] && of.column == pipeline.NoColumn
+			if p.decided(of) {
+				delete(on, of)
 			}
-		}
+		})
 	}
 }
 

@@ -105,7 +105,7 @@ const (
 type quest struct {
 	keys  func() []key                   // of what may have it
 	visit func(m *pipeline.Message) bool // says whether a message has something
-	done  func(second int64) bool        // what is not visited yet has no later second
+	done  func() bool
 }
 
 // back visits, from the message before `reached` back to the log's beginning, what may have
@@ -116,9 +116,8 @@ func (s *search) back(ctx context.Context, reached uint64, q quest) (uint64, err
 	if s.filters != nil {
 		known = s.filters.all()
 	}
-	second := int64(never)
 	for run := uint64(runMin); reached > s.extent.First; {
-		if err := ctx.Err(); err != nil || s.late() || q.done(second) {
+		if err := ctx.Err(); err != nil || s.late() || q.done() {
 			return reached, err
 		}
 		for n := len(known); n > 0 && known[n-1].first >= reached; n-- {
@@ -127,7 +126,7 @@ func (s *search) back(ctx context.Context, reached uint64, q quest) (uint64, err
 		part := stretch{s.extent.First, reached - 1}
 		if n := len(known); n > 0 && known[n-1].last >= part.last { // covered, perhaps its beginning alone
 			part.first = max(known[n-1].first, part.first)
-			some, err := s.covered(ctx, known[n-1], part, q, &second)
+			some, err := s.covered(ctx, known[n-1], part, q)
 			if err == nil {
 				if reached = some; some > part.first { // late, or enough
 					return reached, nil
@@ -146,7 +145,7 @@ func (s *search) back(ctx context.Context, reached uint64, q quest) (uint64, err
 			part.first = part.last - run + 1
 		}
 		begun := time.Now()
-		first, err := s.run(ctx, part, q, &second)
+		first, err := s.run(ctx, part, q)
 		if err != nil {
 			return reached, err
 		}
@@ -168,7 +167,7 @@ var errAny = errors.New("check: no filter to speak of")
 
 // covered looks up what the filter of a stretch names in a part of it. One that is damaged
 // is taken away, to be made again.
-func (s *search) covered(ctx context.Context, of, part stretch, q quest, second *int64) (reached uint64, err error) {
+func (s *search) covered(ctx context.Context, of, part stretch, q quest) (reached uint64, err error) {
 	reached = part.last + 1
 	o, err := s.filters.open(of)
 	if err == nil {
@@ -179,7 +178,7 @@ func (s *search) covered(ctx context.Context, of, part stretch, q quest, second 
 		}
 		if sequences, err = o.findAny(q.keys()); err == nil {
 			sequences = slices.DeleteFunc(sequences, func(n uint64) bool { return n < part.first || n > part.last })
-			return s.lookUp(ctx, o, part, sequences, q, second)
+			return s.lookUp(ctx, part, sequences, q)
 		}
 	}
 	if errors.Is(err, errDamaged) {
@@ -190,8 +189,7 @@ func (s *search) covered(ctx context.Context, of, part stretch, q quest, second 
 }
 
 // lookUp visits messages of a part, the newest first.
-func (s *search) lookUp(ctx context.Context, o *opened, part stretch, sequences []uint64, q quest, second *int64) (reached uint64, err error) {
-	*second = min(*second, int64(o.second))
+func (s *search) lookUp(ctx context.Context, part stretch, sequences []uint64, q quest) (reached uint64, err error) {
 	if len(sequences) == 0 {
 		s.stats.PassedOver.Add(1)
 		return part.first, nil
@@ -199,7 +197,7 @@ func (s *search) lookUp(ctx context.Context, o *opened, part stretch, sequences 
 	found, reached := false, part.last+1
 	for i := 0; i < len(sequences); {
 		some := sequences[i:min(i+lookUps, len(sequences))]
-		if s.late() || i > 0 && q.done(*second) {
+		if s.late() || i > 0 && q.done() {
 			return reached, nil
 		}
 		messages, err := s.get(ctx, some)
@@ -222,14 +220,13 @@ func (s *search) lookUp(ctx context.Context, o *opened, part stretch, sequences 
 
 // run reads a part that has no filter. Of more than runBytes the beginning is left: it
 // returns from where on all was visited.
-func (s *search) run(ctx context.Context, part stretch, q quest, second *int64) (first uint64, err error) {
+func (s *search) run(ctx context.Context, part stretch, q quest) (first uint64, err error) {
 	first = part.first
 	var held []pipeline.Message
-	bytes, oldest := 0, *second
+	bytes := 0
 	err = read(ctx, s.parts, part, func(m *pipeline.Message) error {
 		s.read++
 		s.stats.Messages.Add(1)
-		oldest = min(oldest, m.Time/1000)
 		if !s.mention.in(m.Data) {
 			return nil
 		}
@@ -245,7 +242,6 @@ func (s *search) run(ctx context.Context, part stretch, q quest, second *int64) 
 		return 0, err
 	}
 	s.stats.Unfiltered.Add(1)
-	*second = oldest
 	s.inTurn(func() {
 		for i := range slices.Backward(held) {
 			q.visit(&held[i])

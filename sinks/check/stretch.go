@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"math"
 	"os"
 	"slices"
 	"sort"
@@ -245,6 +244,3 @@ func (o *opened) findAny(keys []key) (sequences []uint64, err error) {
 func (o *opened) any() bool { return o.flags&flagAny != 0 }
 
 func (o *opened) close() { o.file.Close() }
-
-// never is later than every log second.
-const never = math.MaxInt64
