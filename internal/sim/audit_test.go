@@ -58,6 +58,9 @@ func (w *world) audit() error {
 	task := check.Task{
 		Sample: pipeline.Sample{Bits: bits, Residue: w.rand.Uint64N(1 << bits)}, Stored: w.rand.IntN(2) == 0, Memory: w.auditMemory(),
 	}
+	if w.rand.IntN(3) == 0 { // a recount
+		task.Sample, task.IDs = pipeline.Sample{}, [][]uint64{w.story.Posts, w.story.Users, w.story.Pages}[w.rand.IntN(3)]
+	}
 	w.note("%d audits %+v, stored %v, in %d bytes", p.number, task.Sample, task.Stored, task.Memory)
 	going := &auditing{p, make(chan error, 1)}
 	w.auditing = going

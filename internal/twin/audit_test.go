@@ -152,6 +152,13 @@ func (w *world) auditedRight(ctx context.Context, t *testing.T, r *rand.Rand, us
 		task.Turns = pipeline.NewTurns(1)
 	}
 	auditor := w.auditor(r, bases...)
+	trimmed := len(bases) > 0 && r.IntN(2) == 0
+	if trimmed { // the log loses its beginning while it is read
+		auditor.Bases = func(context.Context) ([]*backup.Base, error) {
+			auditor.Bases = func(context.Context) ([]*backup.Base, error) { return bases, nil }
+			return nil, nil
+		}
+	}
 	if task.IDs != nil {
 		log := &listLog{}
 		log.begins(w.log, 1)
@@ -172,7 +179,7 @@ func (w *world) auditedRight(ctx context.Context, t *testing.T, r *rand.Rand, us
 	if len(bases) > 0 {
 		base = bases[0].String()
 	}
-	if report.Differ+report.Channels > 0 || len(report.Skipped) > 0 || report.Base != base {
+	if report.Differ+report.Channels > 0 || len(report.Skipped) > 0 || report.Base != base && !(trimmed && report.Base == "") { // filters may pass over what is gone
 		return fmt.Errorf("%+v, of %q: %+v, skipped %v", task, report.Base, report.Examples, report.Skipped)
 	}
 	if len(task.Turns) != 0 {

@@ -52,6 +52,7 @@ type place struct {
 
 // unit is a shard or the channels, with its disk.
 type unit interface {
+	Bytes() int
 	Moved() bool
 	Full() bool
 	HandOver()
@@ -418,11 +419,23 @@ func (d *derivation) bytes() (n int) {
 	return n
 }
 
+// spillBytes is about how much is written to the scratch files at a time.
+const spillBytes = 8 << 20
+
 // spill writes what is in memory to the scratch files, and gives the memory up. What is left
 // then cannot be given up, so four times as much may be taken.
 func (d *derivation) spill() error {
-	if err := d.write(); err != nil {
-		return err
+	for _, p := range d.places {
+		for units := p.units; len(units) > 0; {
+			n, bytes := 0, 0
+			for ; n < len(units) && bytes < spillBytes; n++ {
+				bytes += units[n].Bytes()
+			}
+			if err := p.write(units[:n]); err != nil {
+				return err
+			}
+			units = units[n:]
+		}
 	}
 	for _, t := range d.shards {
 		if t != nil {
@@ -434,25 +447,26 @@ func (d *derivation) spill() error {
 	return nil
 }
 
-// write writes what has changed to the scratch files.
-func (d *derivation) write() error {
+// list writes what has changed of a shard, so that the scratch files list its ids.
+func (d *derivation) list(s pipeline.Shard) error {
 	for _, p := range d.places {
-		if err := p.write(); err != nil {
-			return err
+		if slices.Contains(p.units, unit(d.shards[s])) {
+			return p.write([]unit{d.shards[s]})
 		}
 	}
 	return nil
 }
 
-func (p *place) write() error {
-	for did := true; did && slices.ContainsFunc(p.units, unit.Full); {
+// write writes what has changed of some units.
+func (p *place) write(units []unit) error {
+	for did := true; did && slices.ContainsFunc(units, unit.Full); {
 		var err error
 		if did, err = p.store.MergeOnce(); err != nil {
 			return err
 		}
 	}
 	c := p.store.Begin()
-	moved := slices.DeleteFunc(slices.Clone(p.units), func(u unit) bool { return !u.Moved() })
+	moved := slices.DeleteFunc(slices.Clone(units), func(u unit) bool { return !u.Moved() })
 	for _, u := range moved {
 		u.HandOver()
 		u.Write(c)

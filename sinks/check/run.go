@@ -212,10 +212,7 @@ func (p *pass) run(ctx context.Context) (err error) {
 		return err
 	}
 	// A shard behind the base is waited for, as behind any that was compared before.
-	if err = p.to(ctx, p.told.Of); err == nil {
-		err = p.write()
-	}
-	if err != nil {
+	if err := p.to(ctx, p.told.Of); err != nil {
 		return underived{err}
 	}
 	for _, s := range slices.Sorted(maps.Keys(p.report.Shards)) {
@@ -268,6 +265,9 @@ func (p *pass) lowest(ctx context.Context) (pipeline.Position, error) {
 
 // shard compares all ids of a shard, some at a time.
 func (p *pass) shard(ctx context.Context, s pipeline.Shard) error {
+	if err := p.list(s); err != nil {
+		return underived{err}
+	}
 	found, looked := p.report.Shards[s], 0
 	some := make([]tier.Stored, 0, chunk)
 	for id, err := range p.ids(s) {
