@@ -23,8 +23,8 @@ func (n *Node) Answering() (numbers []pipeline.Shard) {
 // reader sees it, exactly as of the position `at` at which the shard stood. More
 // says that there are members beyond the page. What is read from the disk is
 // not put into memory. It is an error when the shard does not answer here.
-func (n *Node) Facts(ctx context.Context, ask *pipeline.FactsAsk, yield func(pipeline.Fact)) (at pipeline.Position, more bool, err error) {
-	if ask.Part == pipeline.PartNotices {
+func (n *Node) Facts(ctx context.Context, ask *tier.FactsAsk, yield func(tier.Fact)) (at pipeline.Position, more bool, err error) {
+	if ask.Part == tier.PartNotices {
 		at, err = n.commons.Facts(ask, yield)
 		return at, false, err
 	}

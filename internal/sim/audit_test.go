@@ -12,6 +12,7 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/sinks"
 	"github.com/tidemark-io/tidemark/sinks/check"
+	"github.com/tidemark-io/tidemark/sinks/tier"
 )
 
 // audited are worlds in which audits run beside everything else, and in half of
@@ -145,7 +146,7 @@ type slowly struct {
 	ctx context.Context
 }
 
-func (s slowly) Facts(ctx context.Context, ask *pipeline.FactsAsk, yield func(pipeline.Fact)) (pipeline.Position, bool, error) {
+func (s slowly) Facts(ctx context.Context, ask *tier.FactsAsk, yield func(tier.Fact)) (pipeline.Position, bool, error) {
 	if err := s.p.client.Work(s.ctx, 0); err != nil {
 		return 0, false, err
 	}
@@ -267,7 +268,7 @@ type furthermost struct {
 	p *process
 }
 
-func (s furthermost) Facts(ctx context.Context, ask *pipeline.FactsAsk, yield func(pipeline.Fact)) (pipeline.Position, bool, error) {
+func (s furthermost) Facts(ctx context.Context, ask *tier.FactsAsk, yield func(tier.Fact)) (pipeline.Position, bool, error) {
 	at, more, err := s.Served.Facts(ctx, ask, yield)
 	if all := s.p.node.Positions(); err == nil && len(all) > 0 {
 		at = max(at, all[len(all)-1])

@@ -35,7 +35,7 @@ type Served interface {
 	// never goes back. Members come by id and member; more says that there are others after
 	// those that came, which are some then. yield must return at once. It is an error when
 	// the shard does not answer, or no longer does.
-	Facts(ctx context.Context, ask *pipeline.FactsAsk, yield func(pipeline.Fact)) (at pipeline.Position, more bool, err error)
+	Facts(ctx context.Context, ask *tier.FactsAsk, yield func(tier.Fact)) (at pipeline.Position, more bool, err error)
 	// Stored are the ids that a shard has something of on disk, ascending.
 	// After an error, as of a shard that does not answer, there are no more.
 	Stored(s pipeline.Shard) iter.Seq2[tier.Stored, error]

@@ -7,7 +7,6 @@ import (
 	"iter"
 	"math"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/tidemark-io/tidemark/pipeline"
@@ -22,7 +21,7 @@ const (
 
 // compare compares a part of what is known of ids, as of one position; of members page by
 // page, in the order of ids and members.
-func (p *pass) compare(ctx context.Context, ask *pipeline.FactsAsk) error {
+func (p *pass) compare(ctx context.Context, ask *tier.FactsAsk) error {
 	for {
 		last, err := p.comparePage(ctx, ask)
 		if err != nil || last == all {
@@ -51,7 +50,7 @@ func (u upTo) compare(v upTo) int {
 
 // comparePage reads what is served, brings the derivation to where that stands, and
 // compares. It returns up to where it has.
-func (p *pass) comparePage(ctx context.Context, ask *pipeline.FactsAsk) (last upTo, err error) {
+func (p *pass) comparePage(ctx context.Context, ask *tier.FactsAsk) (last upTo, err error) {
 	at, last, err := p.served(ctx, ask)
 	if err != nil {
 		return all, err
@@ -61,7 +60,7 @@ func (p *pass) comparePage(ctx context.Context, ask *pipeline.FactsAsk) (last up
 	if err == nil {
 		p.should = p.should[:0]
 		var more bool
-		_, more, err = p.facts(ctx, ask, func(f pipeline.Fact) { p.should = append(p.should, f) })
+		_, more, err = p.facts(ctx, ask, func(f tier.Fact) { p.should = append(p.should, f) })
 		end = p.should.end(more)
 	}
 	if err != nil {
@@ -71,7 +70,7 @@ func (p *pass) comparePage(ctx context.Context, ask *pipeline.FactsAsk) (last up
 		last = end
 	}
 	for _, side := range []*facts{&p.is, &p.should} {
-		if *side = side.upTo(last); ask.Part == pipeline.PartRows {
+		if *side = side.upTo(last); ask.Part == tier.PartRows {
 			p.see(*side)
 		}
 	}
@@ -81,11 +80,11 @@ func (p *pass) comparePage(ctx context.Context, ask *pipeline.FactsAsk) (last up
 
 // served reads what is served, into p.is, at or after where the derivation stands. Members
 // are whole up to last.
-func (p *pass) served(ctx context.Context, ask *pipeline.FactsAsk) (at pipeline.Position, last upTo, err error) {
+func (p *pass) served(ctx context.Context, ask *tier.FactsAsk) (at pipeline.Position, last upTo, err error) {
 	for begun := time.Now(); ; {
 		p.is = p.is[:0]
 		var more bool
-		at, more, err = p.auditor.Served.Facts(ctx, ask, func(f pipeline.Fact) { p.is = append(p.is, f) })
+		at, more, err = p.auditor.Served.Facts(ctx, ask, func(f tier.Fact) { p.is = append(p.is, f) })
 		if err != nil || at >= p.at {
 			return at, p.is.end(more), err
 		}
@@ -99,7 +98,7 @@ func (p *pass) served(ctx context.Context, ask *pipeline.FactsAsk) (at pipeline.
 }
 
 // facts are some, of one part. Most come as they are ordered.
-type facts []pipeline.Fact
+type facts []tier.Fact
 
 // end is up to where they are whole.
 func (e facts) end(more bool) upTo {
@@ -115,11 +114,11 @@ func (e facts) upTo(last upTo) facts {
 	if last == all {
 		return e
 	}
-	return slices.DeleteFunc(e, func(f pipeline.Fact) bool { return last.compare(upTo{f.ID, f.Member}) < 0 })
+	return slices.DeleteFunc(e, func(f tier.Fact) bool { return last.compare(upTo{f.ID, f.Member}) < 0 })
 }
 
 // byMatter orders facts by what they are about, which is all of them but the value.
-func byMatter(a, b *pipeline.Fact) int {
+func byMatter(a, b *tier.Fact) int {
 	if c := cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.ID, b.ID)); c != 0 {
 		return c
 	}
@@ -128,7 +127,7 @@ func byMatter(a, b *pipeline.Fact) int {
 
 // order orders them.
 func (e facts) order() {
-	by := func(a, b pipeline.Fact) int { return byMatter(&a, &b) }
+	by := func(a, b tier.Fact) int { return byMatter(&a, &b) }
 	if !slices.IsSortedFunc(e, by) {
 		slices.SortFunc(e, by)
 	}
@@ -140,32 +139,32 @@ func (e facts) order() {
 // configurations are not derived. Marks, follows and cursors are of one user.
 func (p *pass) settle(e facts, at pipeline.Position) facts {
 	e.order()
-	var marks [pipeline.MarksCount]int64
+	var marks [tier.MarksCount]int64
 	for i := range e {
-		if e[i].Kind == pipeline.FactMark {
+		if e[i].Kind == tier.FactMark {
 			marks[e[i].Other] = e[i].Value
 		}
 	}
 	schema, horizon := p.auditor.Schema, pipeline.Position(0)
-	if len(e) > 0 && e[0].Kind == pipeline.FactPost {
+	if len(e) > 0 && e[0].Kind == tier.FactPost {
 		horizon = p.clock.Horizon(at, p.auditor.Users.Retention)
 	}
 	settled := e[:0]
 	for _, f := range e {
 		switch f.Kind {
-		case pipeline.FactCell:
+		case tier.FactCell:
 			if spec := &schema.Columns[f.Column]; spec.Hidden && spec.Name != pipeline.ExistsColumn {
 				continue
 			}
-		case pipeline.FactFollows:
-			if f.Value <= max(marks[pipeline.MarkFeed], marks[pipeline.MarkAll]) {
+		case tier.FactFollows:
+			if f.Value <= max(marks[tier.MarkFeed], marks[tier.MarkAll]) {
 				f.Value = 0
 			}
-		case pipeline.FactCursor:
-			if f.Value <= max(marks[pipeline.MarkAll], marks[pipeline.MarkFirst]) {
+		case tier.FactCursor:
+			if f.Value <= max(marks[tier.MarkAll], marks[tier.MarkFirst]) {
 				continue
 			}
-		case pipeline.FactPost:
+		case tier.FactPost:
 			if pipeline.Position(f.Value) < horizon {
 				continue
 			}
@@ -173,11 +172,6 @@ func (p *pass) settle(e facts, at pipeline.Position) facts {
 		settled = append(settled, f)
 	}
 	return settled
-}
-
-// markNames are those of a user's marks.
-var markNames = [pipeline.MarksCount]string{
-	pipeline.MarkFeed: "feed", pipeline.MarkAll: "all", pipeline.MarkFirst: "first", pipeline.MarkLast: "last",
 }
 
 // differ returns the facts in which two sides, both ordered, do not agree.
@@ -209,41 +203,18 @@ func (p *pass) differ(is, should facts, at pipeline.Position, tell func(Differen
 }
 
 // difference is what two sides say of the matter of f; nil: nothing.
-func (p *pass) difference(f, is, should *pipeline.Fact, at pipeline.Position) Difference {
-	value := func(said *pipeline.Fact) int64 {
+func (p *pass) difference(f, is, should *tier.Fact, at pipeline.Position) Difference {
+	value := func(said *tier.Fact) int64 {
 		switch {
 		case said != nil:
 			return said.Value
-		case f.Kind >= pipeline.FactFollows:
+		case f.Kind >= tier.FactFollows:
 			return -1
 		}
 		return 0
 	}
-	schema := p.auditor.Schema
-	d := Difference{ID: f.ID, Column: strconv.FormatUint(f.Other, 10), Is: value(is), Should: value(should), At: at}
-	switch f.Kind {
-	case pipeline.FactCell:
-		spec := &schema.Columns[f.Column]
-		d.Counter, d.Column, d.cell = schema.Counters[spec.Counter].Name, spec.Name, true
-	case pipeline.FactMark:
-		d.Counter, d.Column = "mark", markNames[f.Other]
-	case pipeline.FactCursor:
-		d.Counter, d.Column = "cursor", f.Name
-	case pipeline.FactFollows:
-		d.Counter = "following"
-	case pipeline.FactMember:
-		d.Counter, d.Column = "follower", strconv.FormatUint(f.Member.A, 10)
-		if f.Column != pipeline.NoColumn {
-			d.Counter = "member of " + schema.FullName(f.Column)
-		}
-		if f.Member.B != 0 {
-			d.Column += "," + strconv.FormatUint(f.Member.B, 10)
-		}
-	case pipeline.FactPost:
-		d.Counter = "listed post"
-	case pipeline.FactNotice:
-		d.Counter, d.Column, d.ID = "notice", f.Name, f.Other
-	}
+	d := Difference{Is: value(is), Should: value(should), At: at, cell: f.Kind == tier.FactCell}
+	d.Counter, d.Column, d.ID = f.Names(p.auditor.Schema)
 	return d
 }
 

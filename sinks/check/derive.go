@@ -479,8 +479,8 @@ func (p *place) write(units []unit) error {
 }
 
 // facts is Served.Facts of what is derived.
-func (d *derivation) facts(ctx context.Context, ask *pipeline.FactsAsk, yield func(pipeline.Fact)) (at pipeline.Position, more bool, err error) {
-	if ask.Part == pipeline.PartNotices {
+func (d *derivation) facts(ctx context.Context, ask *tier.FactsAsk, yield func(tier.Fact)) (at pipeline.Position, more bool, err error) {
+	if ask.Part == tier.PartNotices {
 		at, err = d.commons.Facts(ask, yield)
 		return at, false, err
 	}

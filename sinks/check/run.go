@@ -247,7 +247,7 @@ func (p *pass) tell(at pipeline.Position) {
 func (p *pass) lowest(ctx context.Context) (pipeline.Position, error) {
 	lowest := pipeline.PositionMax
 	for _, s := range slices.Sorted(maps.Keys(p.report.Shards)) {
-		at, _, err := p.auditor.Served.Facts(ctx, &pipeline.FactsAsk{Part: pipeline.PartRows, Shard: s}, func(pipeline.Fact) {})
+		at, _, err := p.auditor.Served.Facts(ctx, &tier.FactsAsk{Part: tier.PartRows, Shard: s}, func(tier.Fact) {})
 		switch {
 		case ctx.Err() != nil:
 			return 0, ctx.Err()
@@ -356,7 +356,7 @@ func (p *pass) chunk(ctx context.Context, s pipeline.Shard, ids []tier.Stored) e
 	}
 	for counter := range p.auditor.Schema.Counters {
 		if p.counter < 0 || p.counter == counter {
-			if err := p.compare(ctx, &pipeline.FactsAsk{Part: pipeline.PartRows, Shard: s, Counter: counter, IDs: numbers}); err != nil {
+			if err := p.compare(ctx, &tier.FactsAsk{Part: tier.PartRows, Shard: s, Counter: counter, IDs: numbers}); err != nil {
 				return err
 			}
 		}
@@ -382,7 +382,7 @@ func (p *pass) chunk(ctx context.Context, s pipeline.Shard, ids []tier.Stored) e
 	if len(users) == 0 {
 		return nil
 	}
-	if err := p.compare(ctx, &pipeline.FactsAsk{Part: pipeline.PartPosts, Shard: s, IDs: users}); err != nil {
+	if err := p.compare(ctx, &tier.FactsAsk{Part: tier.PartPosts, Shard: s, IDs: users}); err != nil {
 		return err
 	}
 	for i := range users {
@@ -390,7 +390,7 @@ func (p *pass) chunk(ctx context.Context, s pipeline.Shard, ids []tier.Stored) e
 		if err != nil {
 			return underived{err}
 		}
-		if err := p.compare(ctx, &pipeline.FactsAsk{Part: pipeline.PartUser, Shard: s, IDs: users[i : i+1], Channels: names}); err != nil {
+		if err := p.compare(ctx, &tier.FactsAsk{Part: tier.PartUser, Shard: s, IDs: users[i : i+1], Channels: names}); err != nil {
 			return err
 		}
 	}
@@ -402,7 +402,7 @@ func (p *pass) members(ctx context.Context, s pipeline.Shard, column pipeline.Co
 	if len(ids) == 0 {
 		return nil
 	}
-	return p.compare(ctx, &pipeline.FactsAsk{Part: pipeline.PartMembers, Shard: s, Column: column, IDs: ids, Limit: page})
+	return p.compare(ctx, &tier.FactsAsk{Part: tier.PartMembers, Shard: s, Column: column, IDs: ids, Limit: page})
 }
 
 // see notes what rows say of ids.
@@ -422,7 +422,7 @@ func (p *pass) notices(ctx context.Context) error {
 	names := append(p.commons.ChannelNames(), p.auditor.Served.ChannelNames()...)
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
-		if err := p.compare(ctx, &pipeline.FactsAsk{Part: pipeline.PartNotices, Channels: []string{name}}); err != nil {
+		if err := p.compare(ctx, &tier.FactsAsk{Part: tier.PartNotices, Channels: []string{name}}); err != nil {
 			return err
 		}
 	}
