@@ -166,7 +166,7 @@ func (p *process) open(ctx, plugged context.Context, o sinks.Options) error {
 	go func() { // merges beside everything else, at moments of the clock
 		for plugged.Err() == nil {
 			time.Sleep(mergeEvery)
-			_, err := store.MergeOnce()
+			_, err := store.MergeOnce(nil)
 			if errors.Is(err, cold.ErrCorrupt) {
 				p.w.broken(fmt.Errorf("process %d: %w", p.number, err))
 			}

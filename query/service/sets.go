@@ -14,7 +14,7 @@ import (
 // The feed and a channel are not sums of changes but sizes of sets: the live posts
 // after a mark, the live notices after a cursor. The events behind such a number
 // are those that put there what is there now. State knows where they are; the log
-// is asked what they say (query/explain).
+// is asked what they say (sinks/check).
 
 const (
 	feedName      = "feed"

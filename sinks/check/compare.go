@@ -244,8 +244,8 @@ func both(a, b iter.Seq2[tier.Stored, error]) iter.Seq2[tier.Stored, error] {
 				return
 			}
 		}
-		if _, goesOn := before(math.MaxUint64); goesOn && more {
-			yield(other, err)
+		for more && yield(other, err) {
+			other, err, more = next()
 		}
 	}
 }

@@ -119,7 +119,7 @@ func (d *derivation) filtered(ctx context.Context, ids []uint64) (err error) {
 
 // passOver goes on to the end of the stretch that comes next, if that is before a target and
 // its filter has none of the ids. Of what is passed over only log time matters.
-func (d *derivation) passOver(target pipeline.Position) (passed bool, err error) {
+func (d *derivation) passOver(ctx context.Context, target pipeline.Position) (passed bool, err error) {
 	if d.filters == nil {
 		return false, nil
 	}
@@ -128,15 +128,20 @@ func (d *derivation) passOver(target pipeline.Position) (passed bool, err error)
 	if !there || end >= target {
 		return false, nil
 	}
+	var sequences []uint64
 	o, err := d.filters.open(s)
-	if err != nil { // the maker of filters finds that, too
+	if err == nil {
+		defer o.close()
+		sequences, err = o.findAny(d.keys)
+	}
+	if err != nil { // it is read, and the filter made again
+		d.filters.drop(s)
 		return false, nil
 	}
-	defer o.close()
-	if sequences, err := o.findAny(d.keys); err != nil || o.any() || len(sequences) > 0 {
+	if o.any() || len(sequences) > 0 {
 		return false, nil
 	}
-	err = d.apply(&pipeline.Window{
+	err = d.apply(ctx, &pipeline.Window{
 		Header: pipeline.Header{From: d.at, To: end, Time: int64(o.second) * 1000}, Columns: d.names,
 		Marks: []pipeline.TimeMark{{Second: int64(o.second), Position: end}}, Sections: make([][]byte, len(d.shards)+1),
 	})
@@ -251,7 +256,15 @@ func (d *derivation) close() {
 }
 
 // drop lets go of a shard that is compared.
-func (d *derivation) drop(s pipeline.Shard) { d.shards[s] = nil }
+func (d *derivation) drop(s pipeline.Shard) {
+	for i := range d.places {
+		p := &d.places[i]
+		if p.units = slices.DeleteFunc(p.units, func(u unit) bool { return u == unit(d.shards[s]) }); len(p.units) == 0 {
+			_ = p.store.Close() // nothing of it is to last
+		}
+	}
+	d.shards[s] = nil
+}
 
 // beginning says what is missing where the log has lost what comes after a
 // position.
@@ -268,7 +281,7 @@ func beginning(at pipeline.Position, err error) error {
 // to derives up to a position, which the log holds.
 func (d *derivation) to(ctx context.Context, target pipeline.Position) error {
 	for d.at < target {
-		if passed, err := d.passOver(target); err != nil {
+		if passed, err := d.passOver(ctx, target); err != nil {
 			return err
 		} else if passed {
 			if err := d.pace.rest(ctx, 0); err != nil {
@@ -291,7 +304,7 @@ func (d *derivation) to(ctx context.Context, target pipeline.Position) error {
 				w, err = pipeline.DecodeWindow(windows[i].Window)
 			}
 			if err == nil {
-				err = d.apply(w)
+				err = d.apply(ctx, w)
 			}
 			if err != nil {
 				return err
@@ -310,28 +323,30 @@ func (d *derivation) to(ctx context.Context, target pipeline.Position) error {
 	return nil
 }
 
-// next makes sure that there are messages after where the derivation stands.
+// next makes sure that there are messages after where the derivation stands. A base's own
+// events may begin before that.
 func (d *derivation) next(ctx context.Context) error {
-	for len(d.run) > 0 && pipeline.EndOf(d.run[0].Sequence) <= d.at {
-		d.run = d.run[1:]
-	}
-	if len(d.run) > 0 {
-		return nil
-	}
-	if d.source == nil {
-		if err := d.open(func() (pipeline.Source, error) { return d.auditor.Open(ctx, d.at) }); err != nil {
-			return err
+	for {
+		for len(d.run) > 0 && pipeline.EndOf(d.run[0].Sequence) <= d.at {
+			d.run = d.run[1:]
 		}
+		if len(d.run) > 0 {
+			return nil
+		}
+		if d.source == nil {
+			if err := d.open(func() (pipeline.Source, error) { return d.auditor.Open(ctx, d.at) }); err != nil {
+				return err
+			}
+		}
+		run, within, err := d.read(ctx)
+		if err != nil && ctx.Err() == nil && within != nil {
+			return fmt.Errorf("check: EVENTS gave nothing after position %d within %v", d.at, sourceWithin)
+		}
+		if err != nil {
+			return beginning(d.at, err)
+		}
+		d.run = run
 	}
-	run, within, err := d.read(ctx)
-	if err != nil && ctx.Err() == nil && within != nil {
-		return fmt.Errorf("check: EVENTS gave nothing after position %d within %v", d.at, sourceWithin)
-	}
-	if err != nil {
-		return beginning(d.at, err)
-	}
-	d.run = run
-	return nil
 }
 
 // read waits for messages, while it is the turn of others; within is why it waited no
@@ -344,7 +359,7 @@ func (d *derivation) read(ctx context.Context) (run []pipeline.Message, within, 
 }
 
 // apply takes in a window.
-func (d *derivation) apply(w *pipeline.Window) error {
+func (d *derivation) apply(ctx context.Context, w *pipeline.Window) error {
 	if len(w.Sections) != len(d.shards)+1 {
 		return fmt.Errorf("check: window (%d, %d] has %d shards, want %d", w.From, w.To, len(w.Sections)-1, len(d.shards))
 	}
@@ -372,7 +387,7 @@ func (d *derivation) apply(w *pipeline.Window) error {
 	}
 	d.clock.Trim(w.To, math.MaxInt)
 	if 2*d.bytes() > d.memory { // to write it takes as much again
-		return d.spill()
+		return d.spill(ctx)
 	}
 	return nil
 }
@@ -424,14 +439,14 @@ const spillBytes = 8 << 20
 
 // spill writes what is in memory to the scratch files, and gives the memory up. What is left
 // then cannot be given up, so four times as much may be taken.
-func (d *derivation) spill() error {
+func (d *derivation) spill(ctx context.Context) error {
 	for _, p := range d.places {
 		for units := p.units; len(units) > 0; {
 			n, bytes := 0, 0
 			for ; n < len(units) && bytes < spillBytes; n++ {
 				bytes += units[n].Bytes()
 			}
-			if err := p.write(units[:n]); err != nil {
+			if err := d.write(ctx, &p, units[:n]); err != nil {
 				return err
 			}
 			units = units[n:]
@@ -448,20 +463,21 @@ func (d *derivation) spill() error {
 }
 
 // list writes what has changed of a shard, so that the scratch files list its ids.
-func (d *derivation) list(s pipeline.Shard) error {
+func (d *derivation) list(ctx context.Context, s pipeline.Shard) error {
 	for _, p := range d.places {
 		if slices.Contains(p.units, unit(d.shards[s])) {
-			return p.write([]unit{d.shards[s]})
+			return d.write(ctx, &p, []unit{d.shards[s]})
 		}
 	}
 	return nil
 }
 
-// write writes what has changed of some units.
-func (p *place) write(units []unit) error {
+// write writes what has changed of some units of a place.
+func (d *derivation) write(ctx context.Context, p *place, units []unit) error {
+	rest := func(time.Duration) bool { return d.pace.rest(ctx, 0) == nil }
 	for did := true; did && slices.ContainsFunc(units, unit.Full); {
 		var err error
-		if did, err = p.store.MergeOnce(); err != nil {
+		if did, err = p.store.MergeOnce(rest); err != nil {
 			return err
 		}
 	}

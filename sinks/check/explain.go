@@ -30,7 +30,7 @@ type ExplainOptions struct {
 	// BytesMax bounds the files; the oldest go.
 	BytesMax int64
 	// Memory is what all explanations may take at a time, SearchBytes each; one always may,
-	// more wait. 0: no bound.
+	// more wait. 0: placesMax do.
 	Memory int
 	// Events are in a stretch; default 16,384: read in a tenth of a second.
 	Events int

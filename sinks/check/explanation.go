@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -54,6 +55,7 @@ type touch struct {
 type numberTouch struct {
 	touched bool
 	delta   pipeline.Delta // of the cell, without what depends on a set or the graph
+	says    int64          // what that would add
 }
 
 // rowStep says whether an event makes or deletes the row.
@@ -195,8 +197,17 @@ func (p *explanation) touch(t *pipeline.Traced, time int64) *touch {
 			n, spec := &out.numbers[i], &p.schema.Columns[column]
 			if slices.Contains(columns, column) {
 				n.touched, some = true, true
-				if c.Op == pipeline.OpCell {
+				switch c.Op {
+				case pipeline.OpCell:
 					n.delta = n.delta.Then(c.Delta)
+				case pipeline.OpAdd:
+					n.says += section.Operation.By
+				case pipeline.OpTake:
+					n.says -= section.Operation.By
+				case pipeline.OpFollow, pipeline.OpFollowed:
+					n.says++
+				default:
+					n.says--
 				}
 			}
 			if some = some || slices.Contains(undone, column); spec.Default == 0 {
@@ -321,35 +332,59 @@ func togetherOf(c *pipeline.Change, o *pipeline.Operation) (of together, is bool
 	return of, false
 }
 
-// depends are what the changes of touches depend on besides the touches.
-func (p *explanation) depends() (on map[together]bool) {
-	on = map[together]bool{}
+// depends are what the changes of touches depend on besides the touches, each with the log
+// second of the oldest event of it that is known.
+func (p *explanation) depends() (on map[together]int64) {
+	on = map[together]int64{}
 	friend, _ := p.schema.Find("user.friend")
 	friends := slices.Contains(p.ask.Columns, friend)
 	for _, t := range p.touches {
-		t.each(func(of together) {
-			if on[of] = true; friends && of.column == pipeline.NoColumn {
+		t.each(func(of together, emptied bool) {
+			if emptied {
+				return
+			}
+			if on[of] = t.Time / 1000; friends && of.column == pipeline.NoColumn {
 				of.in = !of.in
-				on[of] = true
+				on[of] = t.Time / 1000
 			}
 		})
 	}
 	return on
 }
 
-// each visits what a touch is about.
-func (t *touch) each(visit func(together)) {
+// each visits what a touch is about, and the columns whose sets it empties.
+func (t *touch) each(visit func(of together, emptied bool)) {
 	section := pipeline.ReadSection(t.section, t.Position-1)
 	for c, ok := section.Next(); ok; c, ok = section.Next() {
 		if of, is := togetherOf(&c, &section.Operation); is {
-			visit(of)
+			visit(of, false)
+		} else if c.Op == pipeline.OpEmpty {
+			visit(together{column: pipeline.Column(section.Operation.Column)}, true)
 		}
 	}
 }
 
-// decided says that one event decides whether two are together: members are not forgotten.
-func (p *explanation) decided(of together) bool {
-	return of.column == pipeline.NoColumn || p.schema.Columns[of.column].Set.Keep == 0
+// keep is for how long a member is remembered, seconds; 0: for ever.
+func (p *explanation) keep(of together) int64 {
+	if of.column == pipeline.NoColumn {
+		return 0
+	}
+	return p.schema.Columns[of.column].Set.Keep
+}
+
+// decide takes out of what is open what an event decides that is older than those before.
+// Where members are forgotten it decides nothing: the member may have been there before.
+func (p *explanation) decide(on map[together]int64, t *touch) {
+	t.each(func(of together, emptied bool) {
+		switch _, open := on[of]; {
+		case emptied:
+			maps.DeleteFunc(on, func(o together, _ int64) bool { return o.column == of.column })
+		case p.keep(of) == 0:
+			delete(on, of)
+		case open:
+			on[of] = t.Time / 1000
+		}
+	})
 }
 
 // context finds the events before the touches that say what was together then, the newest
@@ -378,15 +413,17 @@ func (p *explanation) context(ctx context.Context) (found []*touch, err error) {
 			})
 			slices.Reverse(found[had:])
 			for _, t := range found[had:] {
-				t.each(func(of together) {
-					if p.decided(of) {
-						delete(on, of)
-					}
-				})
+				p.decide(on, t)
 			}
 			return len(found) > had
 		},
-		done: func() bool { return len(on) == 0 },
+		done: func() bool {
+			maps.DeleteFunc(on, func(of together, at int64) bool { // forgotten by then
+				keep := p.keep(of)
+				return keep > 0 && p.passed != never && at-p.passed > keep
+			})
+			return len(on) == 0 || len(found) > contextMax
+		},
 	})
 	if reached > p.extent.First || p.extent.First > 1 {
 		p.doubt(on)
@@ -398,12 +435,13 @@ func (p *explanation) context(ctx context.Context) (found []*touch, err error) {
 }
 
 // contextOf is what an event says of what touches depend on; nil: nothing.
-func (p *explanation) contextOf(t *pipeline.Traced, time int64, on map[together]bool) *touch {
+func (p *explanation) contextOf(t *pipeline.Traced, time int64, on map[together]int64) *touch {
 	out := &touch{}
 	section := t.Changes(t.Ids)
 	for c, ok := section.Next(); ok; c, ok = section.Next() {
 		of, is := togetherOf(&c, &section.Operation)
-		if c.ID == p.ask.ID && (is && on[of] || c.Op == pipeline.OpEmpty) {
+		_, open := on[of]
+		if c.ID == p.ask.ID && (is && open || c.Op == pipeline.OpEmpty) {
 			out.section = appendChange(out.section, t.Position-1, &c, &section.Operation)
 		}
 	}
@@ -416,16 +454,16 @@ func (p *explanation) contextOf(t *pipeline.Traced, time int64, on map[together]
 
 // doubt marks the touches of which it is not known what was before: the oldest of each, or
 // where members are forgotten all.
-func (p *explanation) doubt(on map[together]bool) {
+func (p *explanation) doubt(on map[together]int64) {
 	for _, t := range slices.Backward(p.touches) {
-		t.each(func(of together) {
+		t.each(func(of together, emptied bool) {
 			back := of
 			back.in = !of.in
-			t.unsure = t.unsure || on[of] || on[back] && of.column == pipeline.NoColumn
-			if p.decided(of) {
-				delete(on, of)
-			}
+			_, open := on[of]
+			_, too := on[back]
+			t.unsure = t.unsure || !emptied && (open || too && of.column == pipeline.NoColumn)
 		})
+		p.decide(on, t)
 	}
 }
 
@@ -482,7 +520,9 @@ func (c *count) change(t *touch, n *numberTouch, before, after int64, made, diff
 		case n.sets() && (!differences || !c.known):
 			change.Set, change.N, change.Unsure, c.known = true, after, change.Unsure || differences, true
 		case n.sets(), adds, c.known:
-			change.N = after - before
+			if change.N = after - before; t.unsure && change.N == 0 {
+				change.N = n.says
+			}
 		default:
 			change.Unsure, change.N = true, n.delta.Low-n.delta.From // what a read says it saw
 		}
@@ -499,6 +539,8 @@ func (c *count) change(t *touch, n *numberTouch, before, after int64, made, diff
 		c.row = row
 	}
 	switch {
+	case was == rowKept && row == rowMade && change.Touched:
+		change.Unsure = true
 	case row == rowKept && (was != rowGone || !change.Touched):
 	case row != rowMade: // a deletion; of a row that was not there, too
 		return query.NumberChange{Touched: true, Set: true, N: c.spec.Default}

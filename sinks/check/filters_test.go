@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -163,6 +164,30 @@ func TestFilterHasWhatIsThere(t *testing.T) {
 			if _, bytes := f.size(); n >= 1000 && bytes > int64(n)*13+2*blockBytes {
 				t.Errorf("%d messages take %d bytes", n, bytes)
 			}
+		}
+	}
+}
+
+// What is said often is one entry: a filter of few ids names all their messages, however
+// many changes of them there are.
+func TestFilterOfManyChanges(t *testing.T) {
+	b := &builder{stretch: stretch{1, 1}}
+	text := strings.Repeat("7 ", 1000)
+	const messages = entriesMax/1000 + 50
+	for i := range uint64(messages) {
+		b.add(&pipeline.Message{Sequence: i + 1, Data: []byte(text + strconv.FormatUint(i+100, 10))}, numbers{})
+	}
+	f, err := openFilters(t.TempDir(), 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := b.stretch
+	if err := f.keep(b); err != nil {
+		t.Fatal(err)
+	}
+	for i := range uint64(messages) {
+		if got, err := f.answers(t, s, keyOf(i+100)); err != nil || !slices.Contains(got, i+1) {
+			t.Fatalf("message %d is not named: %v, %v", i+1, got, err)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/sinks/backup"
+	"github.com/tidemark-io/tidemark/sinks/cold"
 	"github.com/tidemark-io/tidemark/sinks/tier"
 )
 
@@ -75,8 +76,8 @@ const (
 	// chunk is how many ids are compared at a time, page how many members.
 	chunk = 256
 	page  = 65_536
-	// straysMax is after how many ids of a shard that differ no more that are stored are
-	// looked for: what was counted there is of another log.
+	// straysMax is after how many ids of a shard that differ it is compared no further, with
+	// Task.Stored: what was counted there is of another log.
 	straysMax = 10_000
 	// restEvery is after how many ids that are stored it is the turn of others.
 	restEvery = 4096
@@ -108,6 +109,9 @@ func (a *Auditor) run(ctx context.Context, t Task) (r *Report, err error) {
 
 // once audits with one base after the other, until one can be used.
 func (a *Auditor) once(ctx context.Context, t *Task) (r *Report, err error) {
+	if t.Apart && len(a.Served.Answering()) == 0 {
+		return &Report{}, nil
+	}
 	var bases []*backup.Base
 	if a.Bases != nil {
 		if bases, err = a.Bases(ctx); err != nil {
@@ -119,8 +123,9 @@ func (a *Auditor) once(ctx context.Context, t *Task) (r *Report, err error) {
 	}
 	var faults []error
 	for _, base := range bases {
-		if r, err = a.pass(ctx, t, base); ctx.Err() != nil || !isUnderived(err) {
-			return r, err
+		r, err = a.pass(ctx, t, base)
+		if began := r != nil; ctx.Err() != nil || !isUnderived(err) || began && !errors.Is(err, cold.ErrCorrupt) {
+			return r, err // it is not the base's fault
 		}
 		err = fmt.Errorf("%v cannot stand for it: %w", base, err)
 		if text := err.Error(); a.refused.Swap(text) != text {
@@ -265,7 +270,7 @@ func (p *pass) lowest(ctx context.Context) (pipeline.Position, error) {
 
 // shard compares all ids of a shard, some at a time.
 func (p *pass) shard(ctx context.Context, s pipeline.Shard) error {
-	if err := p.list(s); err != nil {
+	if err := p.list(ctx, s); err != nil {
 		return underived{err}
 	}
 	found, looked := p.report.Shards[s], 0

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"strconv"
 	"sync"
@@ -86,8 +87,12 @@ type search struct {
 	soft    time.Time
 	turn    func(work func()) // nil: at once
 	stats   *ExplainStats
-	read    int // messages
+	read    int   // messages
+	passed  int64 // what was not visited yet has no later log second
 }
+
+// never is later than any log second.
+const never = math.MaxInt64
 
 const (
 	// Messages are read in runs of so many where no filter is. A run begins small,
@@ -116,6 +121,7 @@ func (s *search) back(ctx context.Context, reached uint64, q quest) (uint64, err
 	if s.filters != nil {
 		known = s.filters.all()
 	}
+	s.passed = never
 	for run := uint64(runMin); reached > s.extent.First; {
 		if err := ctx.Err(); err != nil || s.late() || q.done() {
 			return reached, err
@@ -134,7 +140,7 @@ func (s *search) back(ctx context.Context, reached uint64, q quest) (uint64, err
 				continue
 			}
 			if !errors.Is(err, errDamaged) && !errors.Is(err, errAny) {
-				return reached, err
+				return some, err
 			}
 			known = known[:n-1] // it is read
 			continue
@@ -178,6 +184,7 @@ func (s *search) covered(ctx context.Context, of, part stretch, q quest) (reache
 		}
 		if sequences, err = o.findAny(q.keys()); err == nil {
 			sequences = slices.DeleteFunc(sequences, func(n uint64) bool { return n < part.first || n > part.last })
+			s.passed = min(s.passed, int64(o.second))
 			return s.lookUp(ctx, part, sequences, q)
 		}
 	}
@@ -227,6 +234,7 @@ func (s *search) run(ctx context.Context, part stretch, q quest) (first uint64, 
 	err = read(ctx, s.parts, part, func(m *pipeline.Message) error {
 		s.read++
 		s.stats.Messages.Add(1)
+		s.passed = min(s.passed, m.Time/1000)
 		if !s.mention.in(m.Data) {
 			return nil
 		}

@@ -99,10 +99,9 @@ func (b *builder) add(m *pipeline.Message, tracer pipeline.Tracer) {
 	b.last, b.second = m.Sequence, max(b.second, m.Time/1000)
 	b.events += 1 + bytes.Count(m.Data, []byte{'\n'})
 	if len(b.entries) > 2*entriesMax {
-		b.compact()
-	}
-	if len(b.entries) > entriesMax { // it has no filter to speak of
-		return
+		if b.compact(); len(b.entries) > entriesMax { // it has no filter to speak of
+			return
+		}
 	}
 	tracer.Trace(m, func([]byte) bool { return true }, func(t *pipeline.Traced) {
 		section := t.Changes(t.Ids)

@@ -140,7 +140,7 @@ func TestImportIsIncremental(t *testing.T) {
 	for at := range pipeline.Position(RunsWanted) {
 		count(t, to, 1, 5+at)
 	}
-	if did, err := to.MergeOnce(); !did || err != nil {
+	if did, err := to.MergeOnce(nil); !did || err != nil {
 		t.Fatal(did, err)
 	}
 	wantCounted(t, to, 1, 4+RunsWanted)
@@ -330,7 +330,7 @@ func TestImportBesideMerges(t *testing.T) {
 		count(t, to, 1, at+1)
 	}
 	i := beginImport(t, to, 1)
-	if did, err := to.MergeOnce(); did || err != nil {
+	if did, err := to.MergeOnce(nil); did || err != nil {
 		t.Errorf("a merge: %v, %v", did, err)
 	}
 	i.Close()
@@ -401,7 +401,7 @@ func TestImportMendsWhatWasExported(t *testing.T) {
 	e.close()
 	flip(t, dir, runFiles(t, dir)[1], 1000)
 	for at := pipeline.Position(4); ; at++ { // until a merge finds it
-		if _, err := to.MergeOnce(); isCorrupt(err) {
+		if _, err := to.MergeOnce(nil); isCorrupt(err) {
 			break
 		}
 		count(t, to, 1, at)

@@ -57,7 +57,7 @@ func TestUnreadableShardWaitsAlone(t *testing.T) {
 	}
 	u.read = syscall.EIO
 	for range 4 {
-		s.MergeOnce()
+		s.MergeOnce(nil)
 	}
 	if n := s.Stack(1).runs(); n > RunsWanted {
 		t.Errorf("shard 1 has %d runs", n)
@@ -67,7 +67,7 @@ func TestUnreadableShardWaitsAlone(t *testing.T) {
 	}
 	u.read = nil
 	for range 2 {
-		if _, err := s.MergeOnce(); err != nil {
+		if _, err := s.MergeOnce(nil); err != nil {
 			t.Error(err)
 		}
 	}
@@ -169,7 +169,7 @@ func TestFileRemovedMeanwhile(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 4 {
-		s.MergeOnce()
+		s.MergeOnce(nil)
 	}
 	if n := s.Stack(1).runs(); n > RunsWanted {
 		t.Errorf("shard 1 has %d runs", n)

@@ -99,7 +99,10 @@ func (s *Store) rest(worked time.Duration) (goOn bool) {
 // which have no goroutine that merges. After an error nothing has changed, but that a
 // shard whose run turned out damaged is refused from now on; the error wraps
 // [ErrCorrupt] then.
-func (s *Store) MergeOnce() (did bool, err error) { return s.mergeOnce(nil) }
+// rest is called now and then, and false ends it; it may be nil.
+func (s *Store) MergeOnce(rest func(time.Duration) (goesOn bool)) (did bool, err error) {
+	return s.mergeOnce(rest)
+}
 
 func (s *Store) mergeOnce(rest func(time.Duration) bool) (did bool, err error) {
 	s.merging.Lock()

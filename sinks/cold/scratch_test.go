@@ -73,7 +73,7 @@ func TestScratch(t *testing.T) {
 		}
 		x.Stack(of).Publish()
 		for did := x.Stack(of).Full(); did; {
-			if did, err = x.MergeOnce(); err != nil {
+			if did, err = x.MergeOnce(nil); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -53,7 +53,7 @@ func TestDeadSpace(t *testing.T) {
 			t.Errorf("%s: the row is %d, %v", say, cell[0], err)
 		}
 	}
-	if did, err := s.MergeOnce(); !did || err != nil { // of shard 0
+	if did, err := s.MergeOnce(nil); !did || err != nil { // of shard 0
 		t.Fatal(did, err)
 	}
 	closeStore(t, s) // what is dead is found at a start too

@@ -114,7 +114,7 @@ var changing = map[string]struct {
 	"import into nothing":   {0, 3, importFrom},
 	"import over another's": {7, 3, importFrom},
 	"checkpoint":            {2, 3, func(s *Store, _ Source) error { return addOne(s) }},
-	"merge":                 {RunsWanted + 1, RunsWanted + 1, func(s *Store, _ Source) error { _, err := s.MergeOnce(); return err }},
+	"merge":                 {RunsWanted + 1, RunsWanted + 1, func(s *Store, _ Source) error { _, err := s.MergeOnce(nil); return err }},
 	"drop":                  {2, 0, func(s *Store, _ Source) error { return s.Drop(1) }},
 }
 

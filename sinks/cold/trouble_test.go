@@ -116,7 +116,7 @@ func TestDamagedBlock(t *testing.T) {
 		t.Errorf("verifying: %v", damage)
 	}
 	for range 4 {
-		did, err := s.MergeOnce()
+		did, err := s.MergeOnce(nil)
 		if did == (err != nil) && err != nil && !isCorrupt(err) {
 			t.Errorf("merging: %v, %v", did, err)
 		}
@@ -274,7 +274,7 @@ func TestReadsFew(t *testing.T) {
 func mergeAll(t *testing.T, s *Store) {
 	t.Helper()
 	for range 100 {
-		did, err := s.MergeOnce()
+		did, err := s.MergeOnce(nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -306,12 +306,12 @@ func TestMergesWaitForRoom(t *testing.T) {
 	for n := range pipeline.Position(RunsWanted + 1) {
 		count(t, s, 0, n+1)
 	}
-	if did, err := s.MergeOnce(); did || !errors.Is(err, ErrDiskFull) {
+	if did, err := s.MergeOnce(nil); did || !errors.Is(err, ErrDiskFull) {
 		t.Errorf("a merge: %v, %v", did, err)
 	}
 	count(t, s, 0, 100)
 	c.room += 10 << 20
-	if did, err := s.MergeOnce(); !did || err != nil {
+	if did, err := s.MergeOnce(nil); !did || err != nil {
 		t.Errorf("a merge: %v, %v", did, err)
 	}
 	wantCounted(t, s, 0, RunsWanted+2)

@@ -219,7 +219,7 @@ func (w *twins) restartIn(store *cold.Store) {
 }
 
 func (w *twins) merge() {
-	_, err := w.store.MergeOnce()
+	_, err := w.store.MergeOnce(nil)
 	w.must(err)
 }
 

@@ -29,7 +29,7 @@ func TestCursorsDoNotDependOnWhatIsLoaded(t *testing.T) {
 			t.Fatal(err)
 		}
 		store.Stack(0).Publish()
-		if _, err := store.MergeOnce(); err != nil {
+		if _, err := store.MergeOnce(nil); err != nil {
 			t.Fatal(err)
 		}
 	}
