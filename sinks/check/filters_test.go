@@ -12,7 +12,6 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -172,10 +171,9 @@ func TestFilterHasWhatIsThere(t *testing.T) {
 // many changes of them there are.
 func TestFilterOfManyChanges(t *testing.T) {
 	b := &builder{stretch: stretch{1, 1}}
-	text := strings.Repeat("7 ", 1000)
 	const messages = entriesMax/1000 + 50
 	for i := range uint64(messages) {
-		b.add(&pipeline.Message{Sequence: i + 1, Data: []byte(text + strconv.FormatUint(i+100, 10))}, numbers{})
+		b.add(&pipeline.Message{Sequence: i + 1}, often(i+100))
 	}
 	f, err := openFilters(t.TempDir(), 7)
 	if err != nil {
@@ -190,6 +188,22 @@ func TestFilterOfManyChanges(t *testing.T) {
 			t.Fatalf("message %d is not named: %v, %v", i+1, got, err)
 		}
 	}
+}
+
+// often is a tracer that has a message do something with the same id a thousand times, and
+// once with another one.
+type often uint64
+
+func (o often) Trace(m *pipeline.Message, _ func([]byte) bool, visit func(*pipeline.Traced)) {
+	var section []byte
+	for i := range 1001 {
+		id := uint64(7)
+		if i == 1000 {
+			id = uint64(o)
+		}
+		section = pipeline.AppendChange(section, 0, id, pipeline.Add(1))
+	}
+	visit(&pipeline.Traced{Position: pipeline.At(m.Sequence, 0), Ids: section})
 }
 
 // A file that is not as it was written says that it is damaged, or what it said
