@@ -71,8 +71,16 @@ func TestConnections(t *testing.T) {
 			<-end
 		}
 	})
+	silent := func() { // an answer comes a moment before
+		e2e.Until(t, "what was answered is silent", func() bool {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return s.silent.Len() == len(s.open)
+		})
+	}
 	kept := connect(t, address, get)
 	answered(t, kept)
+	silent()
 	for range 3 * most {
 		connect(t, address, "") // and says nothing
 	}
@@ -85,6 +93,7 @@ func TestConnections(t *testing.T) {
 	if _, err := kept.Read(make([]byte, 1)); err == nil {
 		t.Error("the one that was silent the longest is open")
 	}
+	silent()
 	var long []net.Conn
 	for range most {
 		long = append(long, connect(t, address, "GET /long HTTP/1.1\r\nHost: h\r\n\r\n"))
