@@ -29,7 +29,7 @@ type ExplainOptions struct {
 	Rate int
 	// BytesMax bounds the files; the oldest go.
 	BytesMax int64
-	// Memory is what all explanations may take at a time, SearchBytes each; one always may,
+	// Memory is what all explanations may take at a time, searchBytes each; one always may,
 	// more wait. 0: placesMax do.
 	Memory int
 	// Events are in a stretch; default 16,384: read in a tenth of a second.
@@ -38,9 +38,9 @@ type ExplainOptions struct {
 
 const (
 	eventsDefault = 16_384
-	// SearchBytes is what one explanation may hold of the log: messages that are fetched side
+	// searchBytes is what one explanation may hold of the log: messages that are fetched side
 	// by side, or a run that is read.
-	SearchBytes = lookUps << 20
+	searchBytes = lookUps << 20
 	// placesMax bounds the explanations that run at a time.
 	placesMax = 64
 )
@@ -73,7 +73,7 @@ func NewExplainer(o ExplainOptions) *Explainer {
 	}
 	places := placesMax
 	if o.Memory > 0 {
-		places = min(max(1, o.Memory/SearchBytes), placesMax)
+		places = min(max(1, o.Memory/searchBytes), placesMax)
 	}
 	return &Explainer{ExplainOptions: o, places: make(chan struct{}, places)}
 }
@@ -106,7 +106,7 @@ func (x *Explainer) Size() (stretches int, bytes int64) {
 }
 
 // Bytes is what those that run may hold.
-func (x *Explainer) Bytes() int { return len(x.places) * SearchBytes }
+func (x *Explainer) Bytes() int { return len(x.places) * searchBytes }
 
 // tries is how often an explanation begins again because the log's beginning was
 // trimmed during it.

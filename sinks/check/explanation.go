@@ -55,7 +55,7 @@ type touch struct {
 type numberTouch struct {
 	touched bool
 	delta   pipeline.Delta // of the cell, without what depends on a set or the graph
-	says    int64          // what that would add
+	says    int64          // what operations on sets and the graph say that they add
 }
 
 // rowStep says whether an event makes or deletes the row.

@@ -339,17 +339,17 @@ func TestFiltersAreBounded(t *testing.T) {
 // There are only so many explanations at a time as there is memory for; one may always run,
 // and who gives up takes nobody's place.
 func TestExplanationsWait(t *testing.T) {
-	for memory, places := range map[int]int{0: placesMax, 1: 1, 2*SearchBytes + 1: 2} {
+	for memory, places := range map[int]int{0: placesMax, 1: 1, 2*searchBytes + 1: 2} {
 		x := NewExplainer(ExplainOptions{Memory: memory, Log: waiting{}, Tracer: func() pipeline.Tracer { return numbers{} }})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
 		for range places {
 			go func() { ended <- x.Explain(ctx, nil, nil) }()
 		}
-		e2e.Until(t, "all run", func() bool { return x.Bytes() == places*SearchBytes })
+		e2e.Until(t, "all run", func() bool { return x.Bytes() == places*searchBytes })
 		gone, giveUp := context.WithCancel(t.Context())
 		giveUp()
-		if err := x.Explain(gone, nil, nil); !errors.Is(err, context.Canceled) || x.Bytes() != places*SearchBytes {
+		if err := x.Explain(gone, nil, nil); !errors.Is(err, context.Canceled) || x.Bytes() != places*searchBytes {
 			t.Errorf("%d places: one more: %v", places, err)
 		}
 		cancel()

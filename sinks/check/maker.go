@@ -28,8 +28,8 @@ func (x *Explainer) Run(ctx context.Context) {
 	}
 }
 
-// Make makes filters of all that has none, at Rate; Run calls it. What does not fill a stretch at the
-// log's end is left for later.
+// Make makes filters of all that has none, at Rate; Run calls it. What does not fill a
+// stretch at the log's end is left for later.
 func (x *Explainer) Make(ctx context.Context) error {
 	extent, err := x.Log.Extent(ctx)
 	if err != nil {

@@ -110,7 +110,7 @@ const (
 type quest struct {
 	keys  func() []key                   // of what may have it
 	visit func(m *pipeline.Message) bool // says whether a message has something
-	done  func() bool
+	done  func() bool                    // says that enough was visited
 }
 
 // back visits, from the message before `reached` back to the log's beginning, what may have

@@ -30,7 +30,7 @@ func (s *Store) merger() {
 	failing := false
 	for {
 		var wait <-chan time.Time
-		did, err := s.mergeOnce(s.rest)
+		did, err := s.MergeOnce(s.rest)
 		if did && err == nil {
 			if failing {
 				s.log.Info("cold: merges succeed again")
@@ -95,16 +95,12 @@ func (s *Store) rest(worked time.Duration) (goOn bool) {
 	}
 }
 
-// MergeOnce does one merge, where one is due, without rest: for callers of [OpenOn],
-// which have no goroutine that merges. After an error nothing has changed, but that a
+// MergeOnce does one merge, where one is due: for callers of [OpenOn], which have no
+// goroutine that merges. rest is called now and then with how long it has worked, and false
+// ends it; nil: it goes on without rest. After an error nothing has changed, but that a
 // shard whose run turned out damaged is refused from now on; the error wraps
 // [ErrCorrupt] then.
-// rest is called now and then, and false ends it; it may be nil.
-func (s *Store) MergeOnce(rest func(time.Duration) (goesOn bool)) (did bool, err error) {
-	return s.mergeOnce(rest)
-}
-
-func (s *Store) mergeOnce(rest func(time.Duration) bool) (did bool, err error) {
+func (s *Store) MergeOnce(rest func(worked time.Duration) (goesOn bool)) (did bool, err error) {
 	s.merging.Lock()
 	defer s.merging.Unlock()
 	defer s.files.sweep()

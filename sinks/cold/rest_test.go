@@ -17,13 +17,13 @@ func TestSmallMergesRest(t *testing.T) {
 		checkpoint(t, s, 0, at+1, func(to Sink) { to.Row(0, uint64(at+1), []int64{1}) })
 	}
 	rests := 0
-	if did, err := s.mergeOnce(func(time.Duration) bool { rests++; return false }); did || !errors.Is(err, errStopped) || rests != 1 {
+	if did, err := s.MergeOnce(func(time.Duration) bool { rests++; return false }); did || !errors.Is(err, errStopped) || rests != 1 {
 		t.Errorf("%v, %v after %d rests", did, err, rests)
 	}
 	if n := s.Stack(0).runs(); n != RunsWanted+1 {
 		t.Errorf("%d runs", n)
 	}
-	if did, err := s.mergeOnce(func(time.Duration) bool { rests++; return true }); !did || err != nil || rests != 2 {
+	if did, err := s.MergeOnce(func(time.Duration) bool { rests++; return true }); !did || err != nil || rests != 2 {
 		t.Errorf("%v, %v after %d rests", did, err, rests)
 	}
 }
