@@ -305,6 +305,7 @@ func (w *world) live() error {
 		w.noteWindows()
 		if w.again.Swap(false) {
 			w.countAgain()
+			synctest.Wait() // as after each step
 		}
 		for _, p := range w.processes {
 			if p.stopped() {

@@ -42,6 +42,13 @@ var (
 	walkScratches = sync.Pool{New: func() any { return &run.Scratch{Ahead: walkAhead} }}
 )
 
+// putBack has a scratch serve others. It forgets its block: whether somebody else's read needs the
+// disk must not be chance, and a run that is gone must not stay in memory.
+func putBack(pool *sync.Pool, scratch *run.Scratch) {
+	scratch.Forget()
+	pool.Put(scratch)
+}
+
 // scan makes a scan of the runs among some that may is true for, of the kind and
 // the counter of a key. It must be sought first, and ended.
 func (v *View) scan(of run.Key, some []*layer, pool *sync.Pool, may func(*run.Run) bool) *scan {
@@ -62,7 +69,7 @@ func (v *View) scan(of run.Key, some []*layer, pool *sync.Pool, may func(*run.Ru
 // end returns the error that ended it early; the scan is useless after that.
 func (s *scan) end() error {
 	for i := range s.heads {
-		s.pool.Put(s.heads[i].scratch)
+		putBack(s.pool, s.heads[i].scratch)
 	}
 	s.heads = nil
 	return s.err

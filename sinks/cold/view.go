@@ -33,7 +33,10 @@ func (v *View) Rows(counter int, ids []uint64, cells []int64) error {
 		return v.err
 	}
 	r := rowReaders.Get().(*rowReader)
-	defer rowReaders.Put(r)
+	defer func() {
+		r.scratch.Forget()
+		rowReaders.Put(r)
+	}()
 	r.begin(len(ids))
 	codec := &v.stack.store.counters[counter]
 	for _, l := range v.layers.all {
@@ -135,7 +138,7 @@ func (v *View) get(key run.Key, value func([]byte) error) (found bool, err error
 		return false, v.err
 	}
 	scratch := scratches.Get().(*run.Scratch)
-	defer scratches.Put(scratch)
+	defer putBack(&scratches, scratch)
 	scratch.Looked = 0
 	hits := 0
 	mark := key.Emptied()
