@@ -13,7 +13,9 @@ import (
 	"github.com/tidemark-io/tidemark/internal/node/checks"
 	"github.com/tidemark-io/tidemark/internal/node/datadir"
 	"github.com/tidemark-io/tidemark/internal/nodetest"
+	"github.com/tidemark-io/tidemark/internal/twin"
 	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/sinks/check"
 )
 
 // audited has all that there is be compared all the time.
@@ -143,6 +145,68 @@ func TestAuditRepairs(t *testing.T) {
 	figures := a.stats()
 	if figures["tidemark_audit_drifted_total"].(float64) < 1 || figures["tidemark_audit_ids_total"].(float64) < 50 {
 		t.Errorf("%v, %v", figures["tidemark_audit_drifted_total"], figures["tidemark_audit_ids_total"])
+	}
+}
+
+// docs/contract.md: "With `--repair` a shard that differs is taken again": whatever it is that
+// differs. In one process it is taken from the log, in three from the other holder. Notices
+// are named, and stay.
+func TestEachKindIsRepaired(t *testing.T) {
+	t.Parallel()
+	for _, names := range [][]string{{"a"}, {"a", "b", "c"}} {
+		t.Run(fmt.Sprint(len(names)), func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t)
+			f.Edit = func(c *config.Config) {
+				unaudited(c)
+				c.EventRules, c.Cluster.Replicas = config.Default().EventRules, min(len(names), 2)
+			}
+			nodes := make([]*Node, len(names))
+			for i, name := range names {
+				nodes[i] = f.Start(name)
+			}
+			f.Publish(50)
+			f.Until("all likes", func() bool {
+				return f.Likes(50, 1) && !slices.ContainsFunc(nodes, func(n *Node) bool { return n.Ready() != nil })
+			})
+			id := uint64(1)
+			for !nodes[0].Serving().Sinks().Holds(pipeline.ShardOf(id, nodetest.Shards)) {
+				id++
+			}
+			for _, n := range nodes {
+				f.Stop(n)
+			}
+			f.PlantAll(id, twin.Plants, "a")
+			for i := len(names) - 1; i >= 0; i-- { // or the shard is derived from the log
+				nodes[i] = f.Start(names[i])
+				f.Until("it says what it has", func() bool {
+					m, there := nodes[i].Serving().Inside().Members.View().Member(names[i])
+					return there && m.Ready.Len() > 0 && nodes[i].Serving().Sinks().Failed() == 0
+				})
+			}
+
+			all, err := f.Ask("a", "verify", checks.Ask{Share: "1/1"})
+			if err != nil || all.Differs != 1 || all.Notices != 1 {
+				t.Fatalf("%+v, %v", all, err)
+			}
+			for _, p := range twin.Plants {
+				if !slices.ContainsFunc(all.Examples, func(d check.Difference) bool {
+					return d.Counter == p.Counter && d.Column == p.Column && (d.ID == id || p.Counter == "notice")
+				}) {
+					t.Errorf("%s %s is not found: %+v", p.Counter, p.Column, all.Examples)
+				}
+			}
+			c, err := f.recount(true, id)
+			if err != nil || c.Differs != 1 || c.After == nil || c.After.Differs != 0 || c.After.IDs != 1 {
+				t.Fatalf("%+v, %v", c, err)
+			}
+			if from := fmt.Sprintf("shards=%d number=1 from=", c.Renewed[0]); len(names) > 1 {
+				f.Until("the log says where it came from", func() bool { return f.Log.Has(from) })
+			}
+			if all, err = f.Ask("a", "verify", checks.Ask{Share: "1/1"}); err != nil || all.Differs != 0 || all.Notices != 1 {
+				t.Errorf("%+v, %v", all, err)
+			}
+		})
 	}
 }
 

@@ -227,6 +227,12 @@ func (f *Fleet[N]) Ask(node, verb string, request any) (*checks.Checked, error) 
 // of post, and one like more of it that there never was.
 func (f *Fleet[N]) Plant(post uint64, names ...string) {
 	f.T.Helper()
+	f.PlantAll(post, twin.Plants[:1], names...)
+}
+
+// PlantAll is Plant of all that is given.
+func (f *Fleet[N]) PlantAll(post uint64, plants []twin.Plant, names ...string) {
+	f.T.Helper()
 	must := func(err error) {
 		f.T.Helper()
 		if err != nil {
@@ -239,11 +245,11 @@ func (f *Fleet[N]) Plant(post uint64, names ...string) {
 	var ack struct{ Seq uint64 }
 	must(json.Unmarshal(stored.Data, &ack))
 	for _, name := range names {
-		f.count(name, post, ack.Seq, body)
+		f.count(name, post, plants, ack.Seq, body)
 	}
 }
 
-func (f *Fleet[N]) count(name string, post, sequence uint64, body []byte) {
+func (f *Fleet[N]) count(name string, post uint64, plants []twin.Plant, sequence uint64, body []byte) {
 	f.T.Helper()
 	must := func(err error) {
 		f.T.Helper()
@@ -251,7 +257,11 @@ func (f *Fleet[N]) count(name string, post, sequence uint64, body []byte) {
 			f.T.Fatal(err)
 		}
 	}
-	c := f.Config(name, func(*config.Config) {})
+	c := f.Config(name, func(c *config.Config) {
+		if f.Edit != nil {
+			f.Edit(c)
+		}
+	})
 	schema, err := c.Schema()
 	must(err)
 	store, err := cold.Open(c.DataDir+"/"+datadir.GenerationsDir+"/1/"+datadir.BadgerDir, schema, cold.Options{Shards: c.Shards, Node: name, MemTableBytes: 8 << 20, Logger: slog.New(slog.DiscardHandler)})
@@ -269,9 +279,16 @@ func (f *Fleet[N]) count(name string, post, sequence uint64, body []byte) {
 	must(err)
 	w, err := pipeline.DecodeWindow(windows[0].Window)
 	must(err)
-	w.Sections[of] = pipeline.AppendChange(slices.Clone(w.Sections[of]), slices.Index(w.Columns, "post.like"), post, pipeline.Add(1))
+	for i, p := range plants {
+		section := of
+		if p.Counter == "notice" {
+			section = pipeline.Shard(c.Shards)
+		}
+		w.Sections[section] = p.Add(slices.Clone(w.Sections[section]), w, post, w.To-pipeline.Position(len(plants)-1-i))
+	}
 	must(node.Hand(f.T.Context(), pipeline.Entry{Window: pipeline.AppendWindow(nil, w)}))
 	must(node.Close())
+	must(node.Err())
 	must(store.Close())
 }
 

@@ -38,6 +38,7 @@
 //	nodes_test.go     some shards each: who holds what, and moves
 //	inquiry_test.go   what several nodes answer together
 //	audit_test.go     audits, and drifts for them to find
+//	explain_test.go   what is behind the numbers, in the end
 //	sim_test.go       seeds
 //	freshness_test.go how old answers are: processes cut off from the log, old directories put back
 //	broken_test.go    what must be noticed; brokenparts_test.go, what is left out for it

@@ -88,6 +88,9 @@ func TestNet(t *testing.T) {
 		}
 	}
 	golden.Check(t, "net", text.String())
+	if t.Logf("%d events explained, of %d worlds", explained.Load(), wholes.Load()); explained.Load() == 0 {
+		t.Error("nothing is explained")
+	}
 
 	for _, world := range netWorlds { // A seed is the same story every time.
 		one, _ := simulate(t, 1, world.fault, nil)

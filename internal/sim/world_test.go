@@ -1082,6 +1082,9 @@ func (w *world) settle() error {
 	if err := w.asksAll(); err != nil {
 		return fmt.Errorf("at the end, of all nodes: %w", err)
 	}
+	if err := w.explains(); err != nil {
+		return fmt.Errorf("at the end: %w", err)
+	}
 	return w.letters()
 }
 

@@ -82,13 +82,13 @@ func TestAudit(t *testing.T) {
 		seed = rand.Uint64()
 	}
 	t.Logf("go test ./internal/twin -run 'TestAudit$' -seed=%d", seed)
-	worlds, seen := 4*len(plants), auditSeen{}
+	worlds, seen := 4*len(Plants), auditSeen{}
 	if testing.Short() {
-		worlds = len(plants)
+		worlds = len(Plants)
 	}
 	few := func() bool { return seen.ids < 30*worlds || seen.spills == 0 || seen.passed == 0 }
 	for number := 0; number < worlds || number < 20*worlds && few(); number++ {
-		if err := auditWorld(t, chances(seed, number), &plants[number%len(plants)], &seen); err != nil {
+		if err := auditWorld(t, chances(seed, number), &Plants[number%len(Plants)], &seen); err != nil {
 			t.Fatalf("world %d: %v", number, err)
 		}
 	}
@@ -99,9 +99,9 @@ func TestAudit(t *testing.T) {
 
 type auditSeen struct{ audits, ids, spills, passed int }
 
-func auditWorld(t *testing.T, r *rand.Rand, p *plant, seen *auditSeen) error {
+func auditWorld(t *testing.T, r *rand.Rand, p *Plant, seen *auditSeen) error {
 	of := draw(r)
-	of.ages.once = of.ages.once || p.once
+	of.ages.once = of.ages.once || p.Once
 	w, err := newWorld(t.TempDir(), of)
 	if err != nil {
 		return err
@@ -188,49 +188,9 @@ func (w *world) auditedRight(ctx context.Context, t *testing.T, r *rand.Rand, us
 	return nil
 }
 
-// plant is something that a shard comes to have and no event says.
-type plant struct {
-	counter, column string
-	once            bool // there must be sets
-	add             func(dst []byte, w *pipeline.Window, id uint64, at pipeline.Position) []byte
-}
-
-var plants = []plant{
-	{"post", "like", false, cellPlant("post.like", pipeline.Add(1))},
-	{"user", "liked", false, cellPlant("user.liked", pipeline.Add(-1))},
-	{"unread", "like", false, cellPlant("unread.like", pipeline.Set(1_000_000))},
-	{"following", "77", false, operationPlant(pipeline.Operation{Op: pipeline.OpFollow, Other: 77})},
-	{"follower", "78", false, operationPlant(pipeline.Operation{Op: pipeline.OpFollowed, Other: 78})},
-	{"listed post", "79", false, operationPlant(pipeline.Operation{Op: pipeline.OpPost, Other: 79})},
-	{"mark", "feed", false, operationPlant(pipeline.Operation{Op: pipeline.OpRead, Looked: pipeline.LookedFeed})},
-	{"member of post.like", "80", true, memberPlant("post.like", pipeline.Member{A: 80})},
-	{"member of user.liked", "81,82", true, memberPlant("user.liked", pipeline.Member{A: 81, B: 82})},
-	{"notice", noticeChannels[0], false, operationPlant(pipeline.Operation{Op: pipeline.OpNotice, Channels: noticeChannels[:1]})},
-}
-
-func cellPlant(name string, d pipeline.Delta) func([]byte, *pipeline.Window, uint64, pipeline.Position) []byte {
-	return func(dst []byte, w *pipeline.Window, id uint64, _ pipeline.Position) []byte {
-		return pipeline.AppendChange(dst, slices.Index(w.Columns, name), id, d)
-	}
-}
-
-func operationPlant(o pipeline.Operation) func([]byte, *pipeline.Window, uint64, pipeline.Position) []byte {
-	return func(dst []byte, w *pipeline.Window, id uint64, at pipeline.Position) []byte {
-		o.ID, o.Position, o.Mark = id, at, at
-		return pipeline.AppendOperation(dst, w.From, &o)
-	}
-}
-
-func memberPlant(name string, m pipeline.Member) func([]byte, *pipeline.Window, uint64, pipeline.Position) []byte {
-	return func(dst []byte, w *pipeline.Window, id uint64, at pipeline.Position) []byte {
-		o := pipeline.Operation{Op: pipeline.OpAdd, ID: id, Column: slices.Index(w.Columns, name), Member: m, By: 1, Position: at}
-		return pipeline.AppendOperation(dst, w.From, &o)
-	}
-}
-
 // findsDrift plants something of an id that events name, and of one that none does: that
 // is found where it is asked for, or where all that is stored is looked at.
-func (w *world) findsDrift(ctx context.Context, r *rand.Rand, p *plant, bases []*backup.Base) error {
+func (w *world) findsDrift(ctx context.Context, r *rand.Rand, p *Plant, bases []*backup.Base) error {
 	const id, stranger = 9, 21
 	like := message{events: []event{{kind: "like", actor: 7, post: id, author: id}}}
 	m := &model{ages: w.ages, defaults: w.defaults}
@@ -249,10 +209,10 @@ func (w *world) findsDrift(ctx context.Context, r *rand.Rand, p *plant, bases []
 	}
 	for i, id := range []uint64{stranger, id} {
 		of := pipeline.ShardOf(id, w.shards)
-		if p.counter == "notice" {
+		if p.Counter == "notice" {
 			of = pipeline.Shard(w.shards)
 		}
-		d.Sections[of] = p.add(slices.Clone(d.Sections[of]), d, id, d.To-1+pipeline.Position(i))
+		d.Sections[of] = p.Add(slices.Clone(d.Sections[of]), d, id, d.To-1+pipeline.Position(i))
 	}
 	entry := pipeline.Entry{Sequence: uint64(len(w.entries) + 1), Window: pipeline.AppendWindow(nil, d)}
 	w.entries, w.end = append(w.entries, entry), windows[0].To
@@ -285,11 +245,11 @@ func (w *world) findsDrift(ctx context.Context, r *rand.Rand, p *plant, bases []
 		}
 		var found, named []uint64
 		for _, d := range report.Examples {
-			if found = append(found, d.ID); d.Counter == p.counter && d.Column == p.column && d.Is != d.Should && d.At == w.end {
+			if found = append(found, d.ID); d.Counter == p.Counter && d.Column == p.Column && d.Is != d.Should && d.At == w.end {
 				named = append(named, d.ID)
 			}
 		}
-		if p.counter == "notice" { // those that were pushed out differ too
+		if p.Counter == "notice" { // those that were pushed out differ too
 			if compared := c.IDs == nil; len(named) > 0 != compared || report.Channels > 0 != compared || report.Differ > 0 {
 				return fmt.Errorf("%+v found notices %v: %+v", c.Task, named, report)
 			}
@@ -298,7 +258,7 @@ func (w *world) findsDrift(ctx context.Context, r *rand.Rand, p *plant, bases []
 		slices.Sort(found) // a follow is also a number
 		slices.Sort(named)
 		if !slices.Equal(slices.Compact(found), c.found) || !slices.Equal(named, c.found) || report.Differ != len(c.found) {
-			return fmt.Errorf("%+v found %v, and %s.%s of %v, want %v: %+v", c.Task, found, p.counter, p.column, named, c.found, report)
+			return fmt.Errorf("%+v found %v, and %s.%s of %v, want %v: %+v", c.Task, found, p.Counter, p.Column, named, c.found, report)
 		}
 	}
 	return nil

@@ -1,0 +1,51 @@
+package twin
+
+import (
+	"slices"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+)
+
+// Plant is something that a shard comes to have and no event says.
+type Plant struct {
+	Counter, Column string // as a difference names it
+	Once            bool   // there must be sets
+
+	// Add has a window, which goes up to at or further, say it of an id.
+	Add func(dst []byte, w *pipeline.Window, id uint64, at pipeline.Position) []byte
+}
+
+// Plants are one of each kind of state. That of notices belongs to the section behind those of
+// all shards.
+var Plants = []Plant{
+	{"post", "like", false, cellPlant("post.like", pipeline.Add(1))},
+	{"user", "liked", false, cellPlant("user.liked", pipeline.Add(-2))},
+	{"unread", "like", false, cellPlant("unread.like", pipeline.Set(1_000_000))},
+	{"following", "77", false, operationPlant(pipeline.Operation{Op: pipeline.OpFollow, Other: 77})},
+	{"follower", "78", false, operationPlant(pipeline.Operation{Op: pipeline.OpFollowed, Other: 78})},
+	{"listed post", "79", false, operationPlant(pipeline.Operation{Op: pipeline.OpPost, Other: 79})},
+	{"mark", "feed", false, operationPlant(pipeline.Operation{Op: pipeline.OpRead, Looked: pipeline.LookedFeed})},
+	{"member of post.like", "80", true, memberPlant("post.like", pipeline.Member{A: 80})},
+	{"member of user.liked", "81,82", true, memberPlant("user.liked", pipeline.Member{A: 81, B: 82})},
+	{"notice", noticeChannels[0], false, operationPlant(pipeline.Operation{Op: pipeline.OpNotice, Channels: noticeChannels[:1]})},
+}
+
+func cellPlant(name string, d pipeline.Delta) func([]byte, *pipeline.Window, uint64, pipeline.Position) []byte {
+	return func(dst []byte, w *pipeline.Window, id uint64, _ pipeline.Position) []byte {
+		return pipeline.AppendChange(dst, slices.Index(w.Columns, name), id, d)
+	}
+}
+
+func operationPlant(o pipeline.Operation) func([]byte, *pipeline.Window, uint64, pipeline.Position) []byte {
+	return func(dst []byte, w *pipeline.Window, id uint64, at pipeline.Position) []byte {
+		o.ID, o.Position, o.Mark = id, at, at
+		return pipeline.AppendOperation(dst, w.From, &o)
+	}
+}
+
+func memberPlant(name string, m pipeline.Member) func([]byte, *pipeline.Window, uint64, pipeline.Position) []byte {
+	return func(dst []byte, w *pipeline.Window, id uint64, at pipeline.Position) []byte {
+		o := pipeline.Operation{Op: pipeline.OpAdd, ID: id, Column: slices.Index(w.Columns, name), Member: m, By: 1, Position: at}
+		return pipeline.AppendOperation(dst, w.From, &o)
+	}
+}
