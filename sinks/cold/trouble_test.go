@@ -94,6 +94,20 @@ func flip(t *testing.T, dir, name string, at int) {
 	}
 }
 
+// Badger cuts a table that it has compacted away to no bytes, and then removes it: verifying
+// that meets it between the two must not stop the node.
+func TestTableIsCompactedAway(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "000001.sst")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, listed := range []bool{true, false} {
+		if err := verifyListed(path, func() bool { return listed }); (err != nil) != listed {
+			t.Errorf("still listed: %v; the damage is %v", listed, err)
+		}
+	}
+}
+
 // "A damaged block is reported with shard, file, run and block, and
 // stops that shard only."
 func TestDamagedBlock(t *testing.T) {

@@ -16,12 +16,17 @@ type View struct {
 	stack  *Stack
 	layers *layers
 	err    error
+	lookup *run.Scratch // of get: keys that ascend read each block once
 }
 
 // Close lets the runs go; nothing may use the view after it.
 func (v *View) Close() {
 	v.layers.release()
 	v.layers = nil
+	if v.lookup != nil {
+		putBack(&scratches, v.lookup)
+		v.lookup = nil
+	}
 }
 
 // Rows fills in the cells of ids, which ascend: columns × ids; zeros where
@@ -137,8 +142,10 @@ func (v *View) get(key run.Key, value func([]byte) error) (found bool, err error
 	if v.err != nil {
 		return false, v.err
 	}
-	scratch := scratches.Get().(*run.Scratch)
-	defer putBack(&scratches, scratch)
+	if v.lookup == nil {
+		v.lookup = scratches.Get().(*run.Scratch)
+	}
+	scratch := v.lookup
 	scratch.Looked = 0
 	hits := 0
 	mark := key.Emptied()
