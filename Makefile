@@ -57,7 +57,7 @@ race: ## the race detector, where goroutines share memory; needs a C compiler [3
 
 # Without the race detector, under which fleets of nodes starve on two cores: race has it, here
 # for more packages.
-test-all: ## every test, all stories, all of Higgs, then race; with a browser, Redis, zsh, fish where they are [16 min]
+test-all: ## every test, all stories, all of Higgs, then race; with a browser, Redis, zsh, fish where they are [17 min]
 	CGO_ENABLED=0 $(TEST) -timeout 30m ./...
 	@$(if $(CC_FOUND),$(MAKE) race SHARED='./sinks/... ./internal/node/... ./internal/job ./query/... ./pipeline/... ./cmd/tidemark/importer',echo 'make test-all: no C compiler found, so data races are not looked for')
 

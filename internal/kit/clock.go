@@ -1,6 +1,9 @@
 package kit
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // started is where sinceStart begins.
 var started = time.Now()
@@ -10,4 +13,15 @@ var started = time.Now()
 func sinceStart() time.Duration {
 	now := time.Now()
 	return max(now.Sub(started), now.Round(0).Sub(started.Round(0)))
+}
+
+// Sleep waits so long, or until ctx ends: then it returns ctx's error.
+func Sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+	return ctx.Err()
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tidemark-io/tidemark/internal/kit"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/sinks/backup"
 	"github.com/tidemark-io/tidemark/sinks/cold"
@@ -538,20 +539,6 @@ func (p *pace) wait(n int) time.Duration {
 
 // rest is the turn of others, for so long at least.
 func (p *pace) rest(ctx context.Context, least time.Duration) (err error) {
-	p.turns.Aside(func() { err = sleep(ctx, least) })
+	p.turns.Aside(func() { err = kit.Sleep(ctx, least) })
 	return err
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	if d == 0 {
-		return ctx.Err()
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

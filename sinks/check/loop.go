@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/tidemark-io/tidemark/internal/kit"
 	"github.com/tidemark-io/tidemark/pipeline"
 )
 
@@ -41,7 +42,7 @@ func (a *Auditor) Twice(ctx context.Context, t Task) (*Report, error) {
 	if r == nil || r.Differ+r.Channels == 0 {
 		return r, err
 	}
-	if err := sleep(ctx, againPause); err != nil {
+	if err := kit.Sleep(ctx, againPause); err != nil {
 		return nil, err
 	}
 	return a.Run(ctx, t)
@@ -86,7 +87,7 @@ func (o *Rounds) Run(ctx context.Context) {
 		if report != nil && (report.Differ > 0 || report.Channels > 0) {
 			o.Found(report)
 		}
-		if sleep(ctx, pause) != nil {
+		if kit.Sleep(ctx, pause) != nil {
 			return
 		}
 	}

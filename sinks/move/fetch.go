@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nuid"
 
+	"github.com/tidemark-io/tidemark/internal/kit"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/sinks/cold"
@@ -286,7 +287,7 @@ func (p *peer) request(ctx context.Context, r *request) ([]byte, error) {
 			return nil, err
 		}
 		p.o.Logger.Debug("move: asked again", "node", p.node, "do", r.Do, "run", r.Run, "at", r.At, "error", err)
-		if err := sleep(ctx, wait); err != nil {
+		if err := kit.Sleep(ctx, wait); err != nil {
 			return nil, err
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/tidemark-io/tidemark/internal/kit"
 )
 
 // Limiter keeps all moves of a node below a rate together. A nil Limiter does
@@ -62,20 +64,5 @@ func (l *Limiter) Wait(ctx context.Context, bytes int) error {
 		l.waiting--
 		l.mu.Unlock()
 	}()
-	return sleep(ctx, begin.Sub(now))
-}
-
-// sleep sleeps, or returns why it must not.
-func sleep(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return ctx.Err()
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return kit.Sleep(ctx, begin.Sub(now))
 }

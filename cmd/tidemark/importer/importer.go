@@ -55,6 +55,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/tidemark-io/tidemark/internal/kit"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/query/client"
 )
@@ -229,7 +230,7 @@ func (r *run) run(ctx context.Context) error {
 			return r.resumable(err)
 		}
 		r.log.Warn("import: interrupted, trying again", "import", r.id, "lines", r.record.Lines, "error", err)
-		if !sleep(ctx, wait) {
+		if kit.Sleep(ctx, wait) != nil {
 			return r.resumable(ctx.Err())
 		}
 	}
@@ -274,15 +275,4 @@ func (r *run) attempt(ctx, reading context.Context) (err error) {
 		r.packs = r.in.read(reading, s.lineBytesMax, r.record)
 	}
 	return r.send(ctx, s)
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return ctx.Err() == nil
-	case <-ctx.Done():
-		return false
-	}
 }

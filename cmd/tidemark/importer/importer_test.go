@@ -22,6 +22,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tidemark-io/tidemark/internal/e2e"
+	"github.com/tidemark-io/tidemark/internal/kit"
 	"github.com/tidemark-io/tidemark/internal/natstest"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
@@ -45,7 +46,7 @@ func TestKilledAgainAndAgain(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for sleep(ctx, 2*time.Millisecond) {
+		for kit.Sleep(ctx, 2*time.Millisecond) == nil {
 			if _, err := b.js.Publish(ctx, jetlog.PackSubject, []byte(lines[0])); err == nil {
 				others.Add(1)
 			}

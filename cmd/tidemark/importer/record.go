@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/tidemark-io/tidemark/internal/kit"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/query/client"
 )
@@ -208,7 +209,7 @@ func (r *run) judge(ctx context.Context, s *session, found record, revision uint
 		return nil
 	case alive == silent:
 		r.log.Info("import: waiting whether the process that began it is still there", "import", r.id, "owner", found.Owner)
-		if !sleep(ctx, staleAfter) {
+		if kit.Sleep(ctx, staleAfter) != nil {
 			return ctx.Err()
 		}
 		_, now, err := s.load(ctx, r.id)
