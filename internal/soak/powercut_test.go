@@ -76,8 +76,9 @@ func (s *soak) powerCut(kind string) {
 			s.up(n)
 		}
 	}
+	again := patience + time.Duration(s.book.events.Load()/countedAgain)*time.Second
 	for _, n := range s.nodes {
-		if messages > 0 && !s.wait(func() bool { return slices.ContainsFunc(s.lines(n, from[n]), counted.MatchString) }, patience) {
+		if messages > 0 && !s.wait(func() bool { return slices.ContainsFunc(s.lines(n, from[n]), counted.MatchString) }, again) {
 			s.fail("%s: %v does not count again\n%s", kind, n, s.readiness())
 		}
 	}
@@ -85,6 +86,10 @@ func (s *soak) powerCut(kind string) {
 		s.expect(kind, from, []telling{{nil, tailTold}})
 	}
 }
+
+// countedAgain is how many events a second are counted again at least, in the smallest memory and
+// beside producers.
+const countedAgain = 5000
 
 // counted is what a node says that answers by what was counted again.
 var counted = regexp.MustCompile(`another generation serves`)
