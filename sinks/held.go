@@ -307,6 +307,12 @@ func (o *owner) do(ctx context.Context, task func()) error {
 	}
 }
 
+// Correct has notices be where they should be, between two windows; see [shard.Commons.Correct].
+func (n *Node) Correct(ctx context.Context, list []shard.Correction) (made int, err error) {
+	err = n.owners[0].do(ctx, func() { made = n.commons.Correct(list) })
+	return made, err
+}
+
 // take takes up a shard, which answers at once if it has come far enough.
 func (o *owner) take(s *tier.Shard) {
 	o.units, o.behind, o.order = append(o.units, s), append(o.behind, s), append(o.order, s)

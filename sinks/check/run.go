@@ -58,6 +58,7 @@ type Report struct {
 	Shards   map[pipeline.Shard]*Found // those compared
 	Skipped  map[pipeline.Shard]string // and those that could not be, and why
 	Channels int                       // notices that differ
+	Notices  []Difference              // of these, noticesMax at most
 	Base     string                    // what the derivation began with; "": with the first event
 }
 
@@ -73,6 +74,7 @@ type Found struct {
 const (
 	examplesMax = 20
 	idsMax      = 1000
+	noticesMax  = 65_536
 	// chunk is how many ids are compared at a time, page how many members.
 	chunk = 256
 	page  = 65_536
@@ -447,7 +449,9 @@ func (p *pass) note(d Difference, s pipeline.Shard) {
 		})
 	}
 	if d.Counter == "notice" {
-		p.report.Channels++
+		if p.report.Channels++; len(p.report.Notices) < noticesMax {
+			p.report.Notices = append(p.report.Notices, d)
+		}
 		return
 	}
 	p.differs[d.ID] = true

@@ -240,6 +240,45 @@ func (c *Commons) withdrawLocked(name string, notice uint64) {
 	}
 }
 
+// Correction is where a notice of a channel is, and where it should be; 0: it is not listed.
+type Correction struct {
+	Channel    string
+	Notice     uint64
+	Is, Should pipeline.Position
+}
+
+// Correct makes corrections, those first that take a notice out: so a full channel has room for
+// what was pushed out of it. A notice that is no longer where it was said to be stays. It returns
+// how many it made. Owner only.
+func (c *Commons) Correct(list []Correction) (made int) {
+	list = slices.Clone(list)
+	slices.SortStableFunc(list, func(a, b Correction) int { return cmp.Compare(a.Should, b.Should) })
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.failed != nil {
+		return 0
+	}
+	for _, e := range list {
+		at := uint64(0)
+		if ch := c.channels[e.Channel]; ch != nil {
+			at, _ = c.lists.FindB(ch.number, 0, e.Notice)
+		}
+		if pipeline.Position(at) != e.Is {
+			continue
+		}
+		if e.Is > 0 {
+			c.withdrawLocked(e.Channel, e.Notice)
+		}
+		if e.Should > 0 {
+			c.noticeLocked(e.Channel, e.Notice, e.Should)
+		}
+		made++
+	}
+	c.renameLocked()
+	c.measure()
+	return made
+}
+
 // renameLocked lists the notice channels again, once for all that were opened
 // and closed by a window. Answers hold the old list.
 func (c *Commons) renameLocked() {

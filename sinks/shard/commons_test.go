@@ -226,6 +226,45 @@ func TestNoticeBytes(t *testing.T) {
 	}
 }
 
+// Two commons apply the same windows; one of them a notice more, which pushes the oldest out of a
+// full channel and opens a channel. Once that is corrected they are the same, in memory and on
+// disk, and go on alike. What has changed since it was compared stays.
+func TestCorrect(t *testing.T) {
+	limits := shard.ChannelLimits{Channels: 8, Notices: 2}
+	right, wrong, disks := newCommons(limits, shard.State{}), newCommons(limits, shard.State{}), []*noticeDisk{newNoticeDisk(), newNoticeDisk()}
+	applyNotices(t, right, notice("system", 1), notice("system", 2), withdraw("other", 9), withdraw("other", 9))
+	applyNotices(t, wrong, notice("system", 1), notice("system", 2), notice("system", 9), notice("other", 9))
+	same := func() {
+		t.Helper()
+		disks[0].save(right)
+		disks[1].save(wrong)
+		for _, name := range []string{"system", "other"} {
+			want, _, _ := right.List(name)
+			if got, _, err := wrong.List(name); err != nil || !slices.Equal(got, want) {
+				t.Errorf("%s: %v, want %v, %v", name, got, want, err)
+			}
+			if got, want := disks[1].notices[name], disks[0].notices[name]; !maps.Equal(got, want) {
+				t.Errorf("%s on disk: %v, want %v", name, got, want)
+			}
+		}
+		if got, _, _ := wrong.Names(); !slices.Equal(got, []string{"system"}) {
+			t.Errorf("channels %v", got)
+		}
+	}
+	disks[1].save(wrong)
+	if n := wrong.Correct([]shard.Correction{{"system", 2, 7, 0}, {"system", 5, 5, 0}, {"nowhere", 5, 5, 0}}); n != 0 {
+		t.Errorf("%d notices are corrected that are not where it was said", n)
+	}
+	if n := wrong.Correct([]shard.Correction{{"system", 1, 0, 1}, {"system", 9, 3, 0}, {"other", 9, 4, 0}}); n != 3 {
+		t.Errorf("%d of 3 are corrected", n)
+	}
+	same()
+	for _, c := range []*shard.Commons{right, wrong} {
+		applyNotices(t, c, notice("system", 3), withdraw("system", 2))
+	}
+	same()
+}
+
 // A notice costs the same whatever the channel holds, and so does its end.
 func BenchmarkNotice(b *testing.B) {
 	for _, n := range []int{10, 1000, 100_000, 1_000_000} {

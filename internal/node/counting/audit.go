@@ -19,6 +19,7 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/sinks/check"
+	"github.com/tidemark-io/tidemark/sinks/shard"
 )
 
 // audits compare what is served here with the log: the audit that never ends, and what
@@ -114,7 +115,7 @@ func (g *Generation) found(r *check.Report) {
 		}
 	}
 	if r.Channels > 0 {
-		g.Log.Error("audit: the channels are not what the log says; they are not taken again by themselves: stop the node, move generations/ away and start it", "notices", r.Channels)
+		g.Log.Error("audit: the channels are not what the log says", "notices", r.Channels)
 	}
 	if r.Base != "" {
 		g.Log.Error("audit: EVENTS lacks its beginning, and what stands for it may be what is wrong, with the copy that it was made of: nothing is repaired; 'tidemark recount --repair' makes it what base and log say", "base", r.Base)
@@ -123,7 +124,8 @@ func (g *Generation) found(r *check.Report) {
 	_, _ = g.repair(r) // it has said so
 }
 
-// repair has the shards that differ taken again. It returns which, and why others are not.
+// repair has the shards that differ taken again, and corrects notices. It returns which shards, and
+// why others are not.
 func (g *Generation) repair(r *check.Report) (renewed []pipeline.Shard, faults error) {
 	drifted := r.Drifted()
 	for _, s := range slices.Sorted(maps.Keys(drifted)) {
@@ -134,7 +136,28 @@ func (g *Generation) repair(r *check.Report) (renewed []pipeline.Shard, faults e
 		}
 		renewed = append(renewed, s)
 	}
-	return renewed, faults
+	return renewed, errors.Join(faults, g.correct(r.Notices))
+}
+
+// correct has notices be what the log said. What it has said of them since, the next comparison
+// tells.
+func (g *Generation) correct(notices []check.Difference) error {
+	switch {
+	case len(notices) == 0:
+		return nil
+	case g.mixed():
+		return errMixed
+	}
+	list := make([]shard.Correction, len(notices))
+	for i, d := range notices {
+		list[i] = shard.Correction{Channel: d.Column, Notice: d.ID, Is: pipeline.Position(max(d.Is, 0)), Should: pipeline.Position(max(d.Should, 0))}
+	}
+	made, err := g.sinks.Correct(g.ctx, list)
+	if err != nil {
+		return fmt.Errorf("the channels: %w", err)
+	}
+	g.Log.Info("audit: notices are corrected", "notices", made)
+	return nil
 }
 
 // renewEvery is how long after a repair a shard may be repaired again: the reason why it
