@@ -11,7 +11,7 @@ import (
 type verifyCommand struct {
 	Sample *string `xor:"share" placeholder:"1/N" help:"Of all ids, one in N at random, a power of two (1/64)."`
 	All    bool    `xor:"share" help:"All ids."`
-	Repair bool    `help:"Have shards that differ be taken again."`
+	Repair bool    `help:"Have shards that differ be taken again, and notices be corrected."`
 	remote
 }
 

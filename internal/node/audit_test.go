@@ -177,7 +177,7 @@ func TestEachKindIsRepaired(t *testing.T) {
 				f.Stop(n)
 			}
 			f.PlantAll(id, twin.Plants, "a")
-			for i := len(names) - 1; i >= 0; i-- { // or the shard is derived from the log
+			for i := len(names) - 1; i >= 0; i-- { // a last: it can take the shard from another
 				nodes[i] = f.Start(names[i])
 				f.Until("it says what it has", func() bool {
 					m, there := nodes[i].Serving().Inside().Members.View().Member(names[i])

@@ -230,7 +230,7 @@ func (f *Fleet[N]) Plant(post uint64, names ...string) {
 	f.PlantAll(post, twin.Plants[:1], names...)
 }
 
-// PlantAll is Plant of all that is given.
+// PlantAll is Plant, with all of plants in the place of one like more.
 func (f *Fleet[N]) PlantAll(post uint64, plants []twin.Plant, names ...string) {
 	f.T.Helper()
 	must := func(err error) {

@@ -108,18 +108,18 @@ func (w *world) audited() error {
 // counted, that stands.
 func (w *world) alarm(p *process, r *check.Report) error {
 	auditedIDs.Add(uint64(r.IDs))
-	if r.Differ+r.Channels == 0 {
+	if r.Differ+len(r.Notices) == 0 {
 		return nil
 	}
 	for _, ids := range r.Drifted() {
 		for _, id := range ids {
 			if !slices.ContainsFunc(p.plants, func(d *plant) bool { return d.id == id }) {
-				return fmt.Errorf("process %d: an audit found a drift that is none, of %d ids and %d notices: %+v", p.number, r.Differ, r.Channels, r.Examples)
+				return fmt.Errorf("process %d: an audit found a drift that is none, of %d ids and %d notices: %+v", p.number, r.Differ, len(r.Notices), r.Examples)
 			}
 		}
 	}
-	if r.Channels > 0 {
-		return fmt.Errorf("process %d: an audit found a drift that is none, of %d notices: %+v", p.number, r.Channels, r.Examples)
+	if len(r.Notices) > 0 {
+		return fmt.Errorf("process %d: an audit found a drift that is none, of %d notices: %+v", p.number, len(r.Notices), r.Examples)
 	}
 	return nil
 }
@@ -177,7 +177,7 @@ func (w *world) round(p *process) (found bool, err error) {
 		if err != nil {
 			return false, fmt.Errorf("process %d: an audit of all: %w", p.number, err)
 		}
-		found = found || r.Differ+r.Channels > 0
+		found = found || r.Differ+len(r.Notices) > 0
 	}
 	return found, nil
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // searched is EVENTS as explanations read it, in the end: it no longer changes. It implements
-// check.Log, and its own parts.
+// check.Log.
 type searched struct {
 	events Events
 	state  jetlog.StreamState
@@ -26,6 +26,7 @@ func (s searched) Extent(context.Context) (check.Extent, error) {
 
 func (s searched) Begin(context.Context) (check.Parts, error) { return searchedParts{s}, nil }
 
+// searchedParts implements check.Parts: all of it.
 type searchedParts struct{ searched }
 
 func (s searchedParts) Extent() check.Extent {

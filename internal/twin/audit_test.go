@@ -179,7 +179,7 @@ func (w *world) auditedRight(ctx context.Context, t *testing.T, r *rand.Rand, us
 	if len(bases) > 0 {
 		base = bases[0].String()
 	}
-	if report.Differ+report.Channels > 0 || len(report.Skipped) > 0 || report.Base != base && !(trimmed && report.Base == "") { // filters may pass over what is gone
+	if report.Differ+len(report.Notices) > 0 || len(report.Skipped) > 0 || report.Base != base && !(trimmed && report.Base == "") { // filters may pass over what is gone
 		return fmt.Errorf("%+v, of %q: %+v, skipped %v", task, report.Base, report.Examples, report.Skipped)
 	}
 	if len(task.Turns) != 0 {
@@ -250,7 +250,7 @@ func (w *world) findsDrift(ctx context.Context, r *rand.Rand, p *Plant, bases []
 			}
 		}
 		if p.Counter == "notice" { // those that were pushed out differ too
-			if compared := c.IDs == nil; len(named) > 0 != compared || report.Channels > 0 != compared || report.Differ > 0 {
+			if compared := c.IDs == nil; len(named) > 0 != compared || len(report.Notices) > 0 != compared || report.Differ > 0 {
 				return fmt.Errorf("%+v found notices %v: %+v", c.Task, named, report)
 			}
 			continue

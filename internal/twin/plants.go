@@ -11,7 +11,8 @@ type Plant struct {
 	Counter, Column string // as a difference names it
 	Once            bool   // there must be sets
 
-	// Add has a window, which goes up to at or further, say it of an id.
+	// Add appends the change of an id that makes it to a section of a window; at is the
+	// change's position, within the window.
 	Add func(dst []byte, w *pipeline.Window, id uint64, at pipeline.Position) []byte
 }
 

@@ -101,6 +101,20 @@ func (b *builder) name(sequence, id uint64) {
 	b.add(&pipeline.Message{Sequence: sequence, Time: int64(sequence) * 1000, Data: []byte(strconv.FormatUint(id, 10))}, numbers{})
 }
 
+// kept are filters that keep the one of a builder, and its stretch.
+func kept(t *testing.T, b *builder) (*filters, stretch) {
+	t.Helper()
+	f, err := openFilters(t.TempDir(), 7)
+	s := b.stretch
+	if err == nil {
+		err = f.keep(b)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f, s
+}
+
 // answers are the messages that a filter names.
 func (f *filters) answers(t *testing.T, s stretch, k key) ([]uint64, error) {
 	t.Helper()
@@ -127,14 +141,7 @@ func TestFilterHasWhatIsThere(t *testing.T) {
 				b.name(5+i, id)
 				has[id] = append(has[id], 5+i)
 			}
-			f, err := openFilters(t.TempDir(), 7)
-			if err != nil {
-				t.Fatal(err)
-			}
-			s := b.stretch
-			if err := f.keep(b); err != nil {
-				t.Fatal(err)
-			}
+			f, s := kept(t, b)
 			for id, want := range has {
 				slices.Reverse(want)
 				for _, k := range []key{keyOf(id), keyOf(id).with(id+1, 0)} {
@@ -175,14 +182,7 @@ func TestFilterOfManyChanges(t *testing.T) {
 	for i := range uint64(messages) {
 		b.add(&pipeline.Message{Sequence: i + 1}, often(i+100))
 	}
-	f, err := openFilters(t.TempDir(), 7)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := b.stretch
-	if err := f.keep(b); err != nil {
-		t.Fatal(err)
-	}
+	f, s := kept(t, b)
 	for i := range uint64(messages) {
 		if got, err := f.answers(t, s, keyOf(i+100)); err != nil || !slices.Contains(got, i+1) {
 			t.Fatalf("message %d is not named: %v, %v", i+1, got, err)

@@ -39,7 +39,7 @@ const (
 // gone.
 func (a *Auditor) Twice(ctx context.Context, t Task) (*Report, error) {
 	r, err := a.run(ctx, t)
-	if r == nil || r.Differ+r.Channels == 0 {
+	if r == nil || r.Differ+len(r.Notices) == 0 {
 		return r, err
 	}
 	if err := kit.Sleep(ctx, againPause); err != nil {
@@ -84,7 +84,7 @@ func (o *Rounds) Run(ctx context.Context) {
 				a.Stats.FullAt.Store(time.Now().UnixMilli())
 			}
 		}
-		if report != nil && (report.Differ > 0 || report.Channels > 0) {
+		if report != nil && (report.Differ > 0 || len(report.Notices) > 0) {
 			o.Found(report)
 		}
 		if kit.Sleep(ctx, pause) != nil {

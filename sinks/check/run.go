@@ -57,8 +57,7 @@ type Report struct {
 	Examples []Difference              // examplesMax at most
 	Shards   map[pipeline.Shard]*Found // those compared
 	Skipped  map[pipeline.Shard]string // and those that could not be, and why
-	Channels int                       // notices that differ
-	Notices  []Difference              // of these, noticesMax at most
+	Notices  []Difference              // those that differ, noticesMax at most
 	Base     string                    // what the derivation began with; "": with the first event
 }
 
@@ -449,7 +448,7 @@ func (p *pass) note(d Difference, s pipeline.Shard) {
 		})
 	}
 	if d.Counter == "notice" {
-		if p.report.Channels++; len(p.report.Notices) < noticesMax {
+		if len(p.report.Notices) < noticesMax {
 			p.report.Notices = append(p.report.Notices, d)
 		}
 		return

@@ -248,10 +248,10 @@ type Correction struct {
 }
 
 // Correct makes corrections, those first that take a notice out: so a full channel has room for
-// what was pushed out of it. A notice that is no longer where it was said to be stays. It returns
-// how many it made. Owner only.
+// what was pushed out of it. It leaves out those of notices that are no longer where they were
+// said to be, or that newer ones would have pushed out by now. It sorts list, and returns how many
+// it made. Owner only.
 func (c *Commons) Correct(list []Correction) (made int) {
-	list = slices.Clone(list)
 	slices.SortStableFunc(list, func(a, b Correction) int { return cmp.Compare(a.Should, b.Should) })
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -259,11 +259,13 @@ func (c *Commons) Correct(list []Correction) (made int) {
 		return 0
 	}
 	for _, e := range list {
-		at := uint64(0)
+		at, late := uint64(0), false
 		if ch := c.channels[e.Channel]; ch != nil {
 			at, _ = c.lists.FindB(ch.number, 0, e.Notice)
+			oldest, _ := c.lists.First(ch.number, 0)
+			late = e.Is == 0 && uint64(e.Should) < oldest.A && full(c.lists.Len(ch.number, 0), c.limits.Notices)
 		}
-		if pipeline.Position(at) != e.Is {
+		if pipeline.Position(at) != e.Is || late {
 			continue
 		}
 		if e.Is > 0 {

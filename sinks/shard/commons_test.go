@@ -260,7 +260,11 @@ func TestCorrect(t *testing.T) {
 	}
 	same()
 	for _, c := range []*shard.Commons{right, wrong} {
-		applyNotices(t, c, notice("system", 3), withdraw("system", 2))
+		applyNotices(t, c, notice("system", 3), withdraw("system", 2), notice("system", 4))
+	}
+	same()
+	if n := wrong.Correct([]shard.Correction{{"system", 1, 0, 1}}); n != 0 {
+		t.Error("a notice is put back that newer ones have pushed out")
 	}
 	same()
 }

@@ -114,8 +114,8 @@ func (g *Generation) found(r *check.Report) {
 			break
 		}
 	}
-	if r.Channels > 0 {
-		g.Log.Error("audit: the channels are not what the log says", "notices", r.Channels)
+	if len(r.Notices) > 0 {
+		g.Log.Error("audit: the channels are not what the log says", "notices", len(r.Notices))
 	}
 	if r.Base != "" {
 		g.Log.Error("audit: EVENTS lacks its beginning, and what stands for it may be what is wrong, with the copy that it was made of: nothing is repaired; 'tidemark recount --repair' makes it what base and log say", "base", r.Base)

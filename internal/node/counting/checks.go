@@ -96,7 +96,7 @@ func (g *Generation) check(ctx context.Context, t check.Task, repair bool, progr
 		return nil, err
 	}
 	c := g.checked(r)
-	if repair && r.Differ+r.Channels > 0 {
+	if repair && r.Differ+len(r.Notices) > 0 {
 		renewed, err := g.repair(r)
 		c.Renewed = append(c.Renewed, renewed...)
 		if c.Mixed = g.mixed(); c.Mixed {
@@ -138,7 +138,7 @@ func (g *Generation) hold(ctx context.Context, t check.Task, progress func(any))
 // checked is a report as JSON has it: an empty list is [].
 func (g *Generation) checked(r *check.Report) *checks.Checked {
 	c := &checks.Checked{
-		Node: g.Name, IDs: r.IDs, Differs: r.Differ, Notices: r.Channels, Base: r.Base, Mixed: g.mixed(),
+		Node: g.Name, IDs: r.IDs, Differs: r.Differ, Notices: len(r.Notices), Base: r.Base, Mixed: g.mixed(),
 		Examples: append([]check.Difference{}, r.Examples...), Shards: []pipeline.Shard{}, Skipped: map[string]string{}, Renewed: []pipeline.Shard{},
 	}
 	for _, s := range slices.Sorted(maps.Keys(r.Shards)) {
