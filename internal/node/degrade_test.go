@@ -101,9 +101,16 @@ func TestThinDegrade(t *testing.T) {
 		}
 		return missing
 	}
-	if missing := get(); missing > 0 {
-		t.Errorf("%d are missing at first", missing)
+	whole := func(when string) {
+		t.Helper()
+		s.Until("all rows "+when, func() error { // a holder that is not heard of for a moment leaves its rows out
+			if missing := get(); missing > 0 {
+				return fmt.Errorf("%d are missing", missing)
+			}
+			return nil
+		})
 	}
+	whole("at first")
 
 	degrade(cluster.Degrade{Reads: cluster.ReadsMemory, Writes: cluster.WritesOn})
 	if missing := get(); missing == 0 {
@@ -129,9 +136,7 @@ func TestThinDegrade(t *testing.T) {
 	}
 
 	degrade(cluster.Normal)
-	if missing := get(); missing > 0 {
-		t.Errorf("%d are missing afterwards", missing)
-	}
+	whole("afterwards")
 	s.Until("events are taken", func() error {
 		_, err := js.Publish(t.Context(), "events.like", []byte(`{"actor":8,"post":1,"author":9}`))
 		return err

@@ -21,7 +21,7 @@ var no = packed.Wait{Timeout: -1}
 // send gives the reply as it comes, headers too.
 func (r *room) send(subject string, body []byte, header nats.Header) *nats.Msg {
 	r.t.Helper()
-	reply, err := r.nc.RequestMsg(&nats.Msg{Subject: "tidemark." + subject, Data: body, Header: header}, 5*time.Second)
+	reply, err := r.nc.RequestMsg(&nats.Msg{Subject: "tidemark." + subject, Data: body, Header: header}, time.Minute)
 	if err != nil {
 		r.t.Fatalf("%s %.100q: %v", subject, body, err)
 	}
