@@ -14,7 +14,7 @@
 //	replace.go                                     files and directories that are whole
 //	paced.go troubles.go                           what is logged, and what is wrong
 //	secret.go                                      what is not shown
-//	clock.go boottime_linux.go boottime_other.go   a clock that goes on during a suspension, and sleep
+//	clock.go boottime_linux.go boottime_other.go   a clock that goes on during a suspension, and Sleep
 //	disk_unix.go disk_other.go                     room on a disk
 //	files_unix.go files_other.go                   how many files may be open
 package kit

@@ -94,17 +94,22 @@ func (f *Fleet[N]) Plain(name string) *config.Config {
 	return c
 }
 
+// edited is what Start starts a node by.
+func (f *Fleet[N]) edited(name string) *config.Config {
+	c := f.Plain(name)
+	if f.Edit != nil {
+		f.Edit(c)
+	}
+	return c
+}
+
 // Start starts a node of the fleet, which is closed at the end if it was not before.
 func (f *Fleet[N]) Start(name string) N {
 	f.T.Helper()
 	if f.Dirs[name] == "" {
 		f.Dirs[name] = f.T.TempDir()
 	}
-	c := f.Plain(name)
-	if f.Edit != nil {
-		f.Edit(c)
-	}
-	n, err := f.begin(f.T.Context(), c, slog.New(slog.NewTextHandler(&f.Log, nil)).With("on", name))
+	n, err := f.begin(f.T.Context(), f.edited(name), slog.New(slog.NewTextHandler(&f.Log, nil)).With("on", name))
 	if err != nil {
 		f.T.Fatalf("%v\n%s", err, f.Log.String())
 	}
@@ -257,11 +262,7 @@ func (f *Fleet[N]) count(name string, post uint64, plants []twin.Plant, sequence
 			f.T.Fatal(err)
 		}
 	}
-	c := f.Config(name, func(c *config.Config) {
-		if f.Edit != nil {
-			f.Edit(c)
-		}
-	})
+	c := f.edited(name)
 	schema, err := c.Schema()
 	must(err)
 	store, err := cold.Open(c.DataDir+"/"+datadir.GenerationsDir+"/1/"+datadir.BadgerDir, schema, cold.Options{Shards: c.Shards, Node: name, MemTableBytes: 8 << 20, Logger: slog.New(slog.DiscardHandler)})

@@ -70,7 +70,7 @@ type Checked struct {
 	Node      string             `json:"node"`
 	IDs       int                `json:"ids"`                  // compared
 	Differs   int                `json:"differs"`              // of these
-	Notices   int                `json:"notices"`              // that differ
+	Notices   int                `json:"notices"`              // that differ; 65,536 stands for more too
 	Examples  []check.Difference `json:"examples"`             // some of what differs
 	Shards    []pipeline.Shard   `json:"shards"`               // compared
 	Skipped   map[string]string  `json:"skipped"`              // shards that could not be, and why
