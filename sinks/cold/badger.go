@@ -210,6 +210,7 @@ func badgerOptions(dir string, o Options) badger.Options {
 		WithLogger(logger{o.Logger}).
 		WithSyncWrites(true). // one sync a commit: a log that rotates unsynced could outlive an older one in a power cut (I4)
 		WithDetectConflicts(false).
+		WithBypassLockGuard(true). // Open's caller keeps others out; see TestForkHoldsNoStore
 		WithNumVersionsToKeep(1).
 		WithCompression(options.None). // rows are packed already
 		WithMemTableSize(o.MemTableBytes).
