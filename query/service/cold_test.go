@@ -41,7 +41,7 @@ func TestColdForTooLong(t *testing.T) {
 	})
 	r.reader.Cool(7)
 	r.reader.Cool(8)
-	r.reader.Disk = func() { time.Sleep(60 * time.Millisecond) } // a user
+	r.reader.Disk = func(ctx context.Context) { <-ctx.Done() } // the first user
 	r.refuses("unread", `{"users":[7,8]}`, "503", "busy: to read what was asked from disk takes longer than 50ms")
 	r.answers("feed", `{"user":7}`, `{"posts":[],"as_of":"0"}`)
 }
@@ -61,7 +61,7 @@ func TestColdAnswers(t *testing.T) {
 	r.reader.Post(9, 101, 1024)
 	r.reader.Apply(2047)
 	var reads atomic.Int64
-	r.reader.Disk = func() { reads.Add(1) }
+	r.reader.Disk = func(context.Context) { reads.Add(1) }
 
 	r.get(`{"counter":"post","ids":["42",43],"columns":["like"],"member":9}`,
 		`{"rows":[{"id":"42","like":3,"has":{"like":true}},{"id":"43","like":12,"has":{"like":false}}],"as_of":"2047"}`)
@@ -95,7 +95,7 @@ func TestFloodOfColdRequests(t *testing.T) {
 	r.reader.Cool(42)
 	release := make(chan struct{})
 	var reading, most, read atomic.Int64
-	r.reader.Disk = func() {
+	r.reader.Disk = func(context.Context) {
 		for n := reading.Add(1); ; {
 			if was := most.Load(); n <= was || most.CompareAndSwap(was, n) {
 				break

@@ -163,7 +163,7 @@ func TestNoTurn(t *testing.T) {
 			<-release
 		}
 	}
-	r.reader.Disk = func() { held.Add(1); <-release }
+	r.reader.Disk = func(context.Context) { held.Add(1); <-release }
 	r.reader.Cool(42)
 	padding := strings.Repeat(" ", 24_000)
 	large := `{"counter":"post","columns":["like"],"ids":[` + strings.Repeat("1,", 1000) + `1]}`

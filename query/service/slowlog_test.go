@@ -88,7 +88,7 @@ func TestWhereTheTimeWent(t *testing.T) {
 	})
 	r.reader.Cool(42)
 	var second sync.Once
-	r.reader.Disk = func() {
+	r.reader.Disk = func(context.Context) {
 		second.Do(func() {
 			e2e.Until(t, "another waits for the disk", func() bool { return r.figure("tidemark_query_cold_in_flight") == 2 })
 		})

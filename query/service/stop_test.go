@@ -102,7 +102,7 @@ func TestStopEndsWaitsAndLongReads(t *testing.T) {
 		users += fmt.Sprint(",", user)
 	}
 	var reading atomic.Bool
-	r.reader.Disk = func() { reading.Store(true); time.Sleep(50 * time.Millisecond) } // 50 s for all
+	r.reader.Disk = func(context.Context) { reading.Store(true); time.Sleep(50 * time.Millisecond) } // 50 s for all
 	answers := r.sends(
 		[2]string{"get", `{"counter":"post","ids":[1],"min_position":"5","timeout_ms":60000}`},
 		[2]string{"get", `{"counter":"post","ids":[1],"min_seq":9,"timeout_ms":60000}`},
@@ -136,7 +136,7 @@ func TestStopAtItsDeadline(t *testing.T) {
 		}
 	})
 	r.reader.Cool(42)
-	r.reader.Disk = func() { readers.Add(1); <-disk }
+	r.reader.Disk = func(context.Context) { readers.Add(1); <-disk }
 	r.events.Before = func(ctx context.Context) error {
 		if len(r.events.Events()) > 0 { // the second is not stored
 			<-ctx.Done()

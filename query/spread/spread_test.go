@@ -48,7 +48,7 @@ func TestHotBeforeCold(t *testing.T) {
 	h := querytest.NewHolder(w, "a", all)
 	h.Cool(cold)
 	reading, release := make(chan struct{}, 1), make(chan struct{})
-	h.Disk = func() { reading <- struct{}{}; <-release }
+	h.Disk = func(context.Context) { reading <- struct{}{}; <-release }
 	c.serve("a", h)
 	c.list("a", all)
 	c.open()

@@ -1,10 +1,10 @@
 package cold
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"math"
 	"os"
@@ -93,11 +93,6 @@ func openBadger(dir string, o Options) (*badgerEngine, error) {
 	if err == nil {
 		db, err = badger.OpenManaged(badgerOptions(dir, o))
 	}
-	if err == nil {
-		if err = verifyTables(db); err != nil {
-			db.Close()
-		}
-	}
 	if err != nil {
 		return nil, fmt.Errorf("cold: open the database in %s: %w; if it is damaged, move it away and run 'tidemark repair --replay'", dir, err)
 	}
@@ -110,8 +105,10 @@ func openBadger(dir string, o Options) (*badgerEngine, error) {
 	return e, nil
 }
 
-// checkTables looks at the end of each table that the manifest lists. Badger opens tables in
-// goroutines of its own, where one that was truncated panics, which ends the process.
+// checkTables compares the checksums of the tables that the manifest lists, before Badger opens
+// them: on some that are damaged it panics, in goroutines of its own, which ends the process; and a
+// block whose checksum is wrong it passes over when it reads, as if it were empty. Tables are small,
+// for rows are in runs. One that is not there Badger names.
 func checkTables(dir string, o Options) error {
 	f, err := os.Open(filepath.Join(dir, badger.ManifestFilename))
 	if err != nil {
@@ -123,49 +120,10 @@ func checkTables(dir string, o Options) error {
 		return nil // Badger says so
 	}
 	for id := range manifest.Tables {
-		if err := checkTable(table.NewFilename(id, dir)); err != nil {
-			return err
+		name := table.NewFilename(id, dir)
+		if err := verifyTable(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("%w: table %s: %w", ErrCorrupt, name, err)
 		}
-	}
-	return nil
-}
-
-// checkTable looks whether what the end of a table says of its index lies within the file:
-//
-//	blocks │ index │ its length, 4 │ checksum │ its length, 4
-//
-// Badger itself compares the checksum. A table that is not there it names.
-func checkTable(name string) error {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	at := info.Size()
-	for range 2 { // of the checksum, of the index
-		var length [4]byte
-		if at -= int64(len(length)); at >= 0 {
-			if _, err := f.ReadAt(length[:], at); err != nil {
-				return err
-			}
-		}
-		if at -= int64(binary.BigEndian.Uint32(length[:])); at < 0 {
-			return fmt.Errorf("%w: table %s of %d bytes was truncated", ErrCorrupt, name, info.Size())
-		}
-	}
-	return nil
-}
-
-// verifyTables compares the checksums of all tables. They are small, for rows are in runs;
-// and a block whose checksum is wrong Badger passes over when it reads, as if it were empty.
-func verifyTables(db *badger.DB) (err error) {
-	defer recovered(&err)
-	if err := db.VerifyChecksum(); err != nil {
-		return fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
 	return nil
 }

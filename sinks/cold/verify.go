@@ -142,7 +142,8 @@ var errChecksum = errors.New("the checksum does not match")
 //
 // and a block in checksum │ size 4 B. It is read block by block: a memtable of
 // badger.memtable bytes becomes one table, and compaction makes larger ones.
-func verifyTable(path string) error {
+func verifyTable(path string) (err error) {
+	defer recovered(&err) // VerifyChecksum panics on a kind of checksum that it does not know
 	f, err := os.Open(path)
 	if err != nil {
 		return err

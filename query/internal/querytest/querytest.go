@@ -106,9 +106,9 @@ type Reader struct {
 	// Before, if set, runs at the start of every answer. Set it before the
 	// first request.
 	Before func()
-	// Disk, if set, runs for each id that is read from disk. Set it before the first
-	// request.
-	Disk func()
+	// Disk, if set, runs for each id that is read from disk, with the context of who
+	// asks. Set it before the first request.
+	Disk func(context.Context)
 
 	of *Holder // the same
 }
@@ -124,9 +124,9 @@ func NewReader(schema *pipeline.Schema) *Reader {
 		}
 		return nil
 	}
-	h.Disk = func() {
+	h.Disk = func(ctx context.Context) {
 		if r.Disk != nil {
-			r.Disk()
+			r.Disk(ctx)
 		}
 	}
 	return r

@@ -97,9 +97,9 @@ type Holder struct {
 	// Before, if set, runs at the start of every answer; an error of it is the
 	// answer's. Set it before the first question.
 	Before func(context.Context) error
-	// Disk, if set, runs for each id that is read from disk. Set it before the first
-	// question.
-	Disk func()
+	// Disk, if set, runs for each id that is read from disk, with the context of who
+	// asks. Set it before the first question.
+	Disk func(context.Context)
 
 	holds func(pipeline.Shard) bool
 	not   error // the answer about lists of what is not held
@@ -179,7 +179,7 @@ func (h *Holder) begin(ctx context.Context, disk bool, ids []uint64) (asOf pipel
 			return 0, cost, err
 		}
 		if h.Disk != nil {
-			h.Disk()
+			h.Disk(ctx)
 		}
 	}
 	if cost.Cold > 0 {
