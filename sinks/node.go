@@ -246,7 +246,7 @@ func (n *Node) hand(ctx context.Context, e pipeline.Entry) error {
 			noted = n.noted
 		}
 		select {
-		case o.windows <- handed{e.Sequence, w, columns, noted}:
+		case o.windows <- handed{sequence: e.Sequence, window: w, columns: columns, noted: noted}:
 			o.sent.Add(1)
 			if o.commons != nil {
 				n.noted = nil

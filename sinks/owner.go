@@ -26,9 +26,9 @@ type unit interface {
 type applier interface {
 	Name() string
 	Section() pipeline.Shard // which of a window's sections is its
-	// Prepare reads what a window needs and memory does not hold; any
-	// goroutine may call it ahead.
-	Prepare(*pipeline.Window, []pipeline.Column) error
+	// Prepare reads what a window needs and memory does not hold; any goroutine may call
+	// it ahead, and gives the owner what it was given.
+	Prepare(w *pipeline.Window, columns []pipeline.Column, was shard.Moment) (shard.Moment, error)
 	Apply(sequence uint64, w *pipeline.Window, columns []pipeline.Column) error
 	State() shard.State // from any goroutine
 	Err() error         // from any goroutine
@@ -52,6 +52,7 @@ type keeper interface {
 // evicter is what gives memory up.
 type evicter interface {
 	Watch()             // memory is nearly full: notes what is used
+	Fit()               // gives up a little that is free
 	Shed(share float64) // gives up a part of what is in memory and on disk too
 }
 
@@ -61,6 +62,7 @@ type handed struct {
 	window   *pipeline.Window
 	columns  []pipeline.Column
 	noted    []pipeline.TimeMark // those of the window's that are new; for the commons
+	prepared []shard.Moment      // by unit, as of ahead
 }
 
 // owner is the goroutine that writes some of the shards: every window to each
@@ -167,11 +169,12 @@ const preparedMax = 4
 func (o *owner) ahead() {
 	defer close(o.prepared)
 	for h := range o.windows {
-		for _, u := range o.units {
+		h.prepared = make([]shard.Moment, len(o.units))
+		for i, u := range o.units {
 			if o.node.stopping.Load() {
 				break
 			}
-			o.node.o.Turn(func() { _ = u.Prepare(h.window, h.columns) }) // the owner asks again, and then it matters
+			o.node.o.Turn(func() { h.prepared[i], _ = u.Prepare(h.window, h.columns, shard.Moment{}) }) // of an error the owner hears, too
 		}
 		o.prepared <- h
 	}
@@ -232,6 +235,9 @@ func (o *owner) tick(ticks int) int {
 		o.checkpoint()
 		ticks = 0
 	}
+	for _, u := range o.units {
+		o.node.o.Turn(u.Fit)
+	}
 	o.relieve()
 	o.tellPassedOver()
 	return ticks
@@ -259,13 +265,13 @@ func (o *owner) apply(h handed) {
 	if o.node.enough.Load() {
 		return
 	}
-	for _, u := range o.units {
+	for i, u := range o.units {
 		if o.node.enough.Load() { // units may stand at different windows
 			return
 		}
 		was := u.Err()
 		if was == nil {
-			o.prepare(u, h)
+			o.prepare(u, h, h.prepared[i])
 			was = u.Err()
 		}
 		if o.commons != nil && u == unit(o.commons) {
@@ -291,11 +297,11 @@ func (o *owner) apply(h handed) {
 
 // prepare returns when everything that a window needs of a unit is in memory,
 // or the unit has stopped. Nearly always the work was done ahead.
-func (o *owner) prepare(u unit, h handed) {
+func (o *owner) prepare(u unit, h handed, was shard.Moment) {
 	w := h.window
 	for {
 		var err error
-		o.node.o.Turn(func() { err = u.Prepare(w, h.columns) })
+		o.node.o.Turn(func() { _, err = u.Prepare(w, h.columns, was) })
 		switch {
 		case err == nil || u.Err() != nil:
 			return

@@ -14,8 +14,6 @@ const (
 	// segmentStep is the page of Go's allocator: larger objects are whole
 	// pages, so steps of one waste nothing.
 	segmentStep = 8 << 10
-	// bulkStep is how many times as large a segment becomes while many rows come.
-	bulkStep = 4
 	// depthSlack bounds the directory to 2^depthSlack entries a segment or
 	// little more. Only hashes made to agree in their high bits meet it; their
 	// segment then grows past segmentMax.
@@ -56,7 +54,10 @@ func (x *index) size(depth uint8, rows, least int) int {
 }
 
 // sizeAfter is the next step of a buffer that is full.
-func sizeAfter(size int) int {
+func (x *index) sizeAfter(size int) int {
+	if x.loose && size < segmentMax {
+		return min(2*size, segmentMax)
+	}
 	if size < smallSizes[len(smallSizes)-1] {
 		at, _ := slices.BinarySearch(smallSizes[:], size+1)
 		return smallSizes[at]
@@ -67,11 +68,10 @@ func sizeAfter(size int) int {
 // newSegment makes an empty segment for so many rows.
 func (x *index) newSegment(first uint64, depth uint8, rows, least int) *segment {
 	s := &segment{first: first, depth: depth}
-	size := x.size(depth, rows, least)
-	if x.bulk {
-		size = max(size, segmentMax)
+	if x.loose {
+		rows += rows / 4
 	}
-	x.allocate(s, size, least)
+	x.allocate(s, x.size(depth, rows, least), least)
 	x.segments++
 	x.memory += segmentBytes
 	return s
@@ -98,10 +98,7 @@ func (x *index) allocate(s *segment, size, least int) {
 
 // grow makes room in the segment of a hash.
 func (x *index) grow(s *segment, h uint64) {
-	size := sizeAfter(len(s.buf))
-	if x.bulk {
-		size = max(size, min(bulkStep*len(s.buf), segmentMax))
-	}
+	size := x.sizeAfter(len(s.buf))
 	if size > segmentMax && x.deepen(s) {
 		x.split(s, h)
 		return
@@ -109,10 +106,9 @@ func (x *index) grow(s *segment, h uint64) {
 	x.resize(s, size, 0)
 }
 
-// fit ends bulk, in so many segments from a hash on: they are made as small as if
-// they had grown in small steps. to is the hash of the next one, unless all are done.
+// fit makes so many segments from a hash on as small as if they had grown in small
+// steps. to is the hash of the next one, 0 when all are done.
 func (x *index) fit(from uint64, segments int) (to uint64, done bool) {
-	x.bulk = false
 	at := int(from >> x.shift)
 	for ; at < len(x.dir) && segments > 0; segments-- {
 		s := x.dir[at]
@@ -199,8 +195,7 @@ func (x *index) split(s *segment, h uint64) {
 
 // pour copies a segment's rows into two empty ones by the next bit of their
 // hashes, or into one given twice. ok is false when a row would stand too far
-// from home there. A row is moved ten to fifteen times in its life, so this loop
-// is most of what a new row costs.
+// from home there. This loop is most of what a new row costs.
 func (x *index) pour(s *segment, low, high *filler) (ok bool) {
 	stride, taken, at := s.stride, uint64(1)<<(s.shift&63), s.free(0)
 	for range s.slots { // in the order of hashes, beginning behind a free slot

@@ -20,7 +20,9 @@ import (
 // directory is indexed by the hash's highest bits, and a segment that has grown
 // to segmentMax is split in two by the next bit. Before that it is grown in
 // steps of one page, so that free places are never many: some 10 % of the
-// memory at any number of rows, where doubling would leave up to 55 %.
+// memory at any number of rows, where doubling would leave up to 55 %. A row is then
+// moved ten to fifteen times in its life. In a loose index, which doubles them, it is two
+// or three times; fit takes away what is free too much.
 //
 // Within a segment rows stand in the order of their hashes (Amble and Knuth,
 // "Ordered hash tables", 1974): the home of a row is where its hash, as a
@@ -51,7 +53,7 @@ type index struct {
 	slots    int    // of the segments
 	hand     uint64 // the clock's, as a hash: it keeps its place while segments grow
 	swept    bool   // the hand has moved: there are marks
-	bulk     bool   // segments are not grown in small steps, until they are fitted
+	loose    bool   // segments are doubled, and do not grow in small steps
 }
 
 // window is how many places a search looks at together. Nine rows in ten are
@@ -175,24 +177,6 @@ func (x *index) sweepFor(visit func(s *segment, at int, used bool) (evict bool),
 		}
 	}
 	return evicted
-}
-
-// removeIf takes out the rows that remove says. It meets a few rows twice: those
-// that move back around the end of a segment.
-func (x *index) removeIf(remove func(s *segment, at int) bool) {
-	for hash, through := uint64(0), false; !through; {
-		s := x.segment(hash)
-		for at := 0; at < s.slots; {
-			if s.taken(at) && remove(s, at) {
-				x.removeAt(s, at)
-				continue
-			}
-			at++
-		}
-		hash = s.start(s.slots)
-		through = hash == 0
-		x.shrink(s)
-	}
 }
 
 // probe says how far rows stand from home, in slots: in the mean and at most.

@@ -173,7 +173,7 @@ func TestIndexSizes(t *testing.T) {
 		if got := cap(append([]byte(nil), make([]byte, size)...)); got != size {
 			t.Errorf("a buffer of %d bytes takes %d", size, got)
 		}
-		next := sizeAfter(size)
+		next := x.sizeAfter(size)
 		if next <= size || next-size > max(size/3, 128) {
 			t.Errorf("a buffer of %d bytes grows to %d", size, next)
 		}

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"encoding/binary"
 	"slices"
+
+	"github.com/tidemark-io/tidemark/pipeline"
 )
 
 // Lists holds for each id a few words and a few lists of pairs that ascend:
@@ -50,6 +52,9 @@ func (l *Lists) Bytes() int { return l.index.bytes() + l.slab.size() }
 // Free is the part of Bytes that blocks to come take before more is asked of
 // the system. It does not count the places free in the index.
 func (l *Lists) Free() int { return l.slab.total - l.slab.live }
+
+// Touch is index.touch of an id's row.
+func (l *Lists) Touch(id uint64) uint64 { return l.index.touch(pipeline.Mix(id)) }
 
 // Has says whether an id is there. It does not mark it as used.
 func (l *Lists) Has(id uint64) bool {

@@ -85,8 +85,8 @@ func TestReadersBesideAWriter(t *testing.T) {
 			table.Clean(make([]int64, 3), func(uint64, State) {})
 			table.Evict(50)
 			lists.Evict(random.IntN(20_000), func(id uint64) bool { return id%5 == 0 })
-			sets.Evict(30, func(id uint64, _ pipeline.Member) bool { return id%5 == 0 })
-			sets.Empty(id, step%200 == 99)
+			sets.Evict(30)
+			sets.Empty(id)
 		}
 		lock.Unlock()
 	}

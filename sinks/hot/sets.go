@@ -15,14 +15,13 @@ import (
 // they were put, and those of an era before the set's own are of members that are
 // gone. The eras of sets that were emptied are in a small map; when that is full,
 // or an era's last number is reached, one pass over all rows looks for those that
-// are out of date, and all sets begin again with era 0.
+// are out of date, has their members be not there, and all sets begin again with era 0.
 //
 // One goroutine writes, and keeps readers out by its owner's lock. Get may run
 // side by side with itself.
 type Sets struct {
 	index   index
 	form    SetsForm
-	present int              // rows of members that were there when they were put
 	emptied map[uint64]epoch // sets of which rows may be out of date
 }
 
@@ -65,10 +64,6 @@ func NewSets(form SetsForm) *Sets {
 	return &Sets{index: *newIndex(words, bits, 0), form: form}
 }
 
-// Count is about the number of members known to be there: those of a set that was
-// emptied are in it until they are removed.
-func (m *Sets) Count() int { return m.present }
-
 // Known is the number of members known to be there or not.
 func (m *Sets) Known() int { return m.index.rows() }
 
@@ -109,11 +104,6 @@ func (m *Sets) Get(id uint64, of pipeline.Member) (second int64, there, known bo
 	return second, flags&memberThere != 0, true
 }
 
-// Touch is index.touch of a member's place, before Get and Put.
-func (m *Sets) Touch(id uint64, of pipeline.Member) uint64 {
-	return m.index.touch(m.index.keyHash(key(id, of)))
-}
-
 func (m *Sets) second(row []byte) int64 {
 	at := row[m.flags()+1 : m.flags()+1+8] // the row's capacity has 8 bytes more
 	return int64(binary.LittleEndian.Uint64(at) & (1<<secondBits - 1))
@@ -127,11 +117,9 @@ func (m *Sets) Put(id uint64, of pipeline.Member, second int64, there bool) {
 		row = m.index.insert(k)
 	}
 	at := m.flags()
-	m.present -= int(row[at] & memberThere)
 	flags := byte(0)
 	if there {
 		flags = memberThere
-		m.present++
 	}
 	switch {
 	case m.form.Emptied || m.form.Kept:
@@ -161,23 +149,18 @@ func (m *Sets) eraPut(id uint64) uint8 {
 
 // Forget makes a member unknown.
 func (m *Sets) Forget(id uint64, of pipeline.Member) {
-	k := key(id, of)
-	if row, ok := m.index.find(k); ok {
-		m.present -= int(row[m.flags()] & memberThere)
-		m.index.remove(k)
-	}
+	m.index.remove(key(id, of))
 }
 
 // Empty makes all members of a set that are known here members that are not there.
-// Of those that are not known nothing changes. all says that what is not known is not
-// there: then those of emptied sets need not be known for ever.
-func (m *Sets) Empty(id uint64, all bool) {
+// Of those that are not known nothing changes.
+func (m *Sets) Empty(id uint64) {
 	e, ok := m.emptied[id]
 	if ok && !e.put {
 		return
 	}
 	if !ok && len(m.emptied) >= emptiedMax || e.era == eraMax {
-		m.clean(all)
+		m.clean()
 		e = epoch{}
 	}
 	if m.emptied == nil {
@@ -186,41 +169,23 @@ func (m *Sets) Empty(id uint64, all bool) {
 	m.emptied[id] = epoch{era: e.era + 1}
 }
 
-// clean has all sets begin again. What is out of date it removes, or where it must stay
-// known, has it be not there: the owner may have seen that it is known, and rely on it.
-func (m *Sets) clean(remove bool) {
+// clean has all sets begin again. What is out of date stays known, as not there: the
+// owner may have seen that it is known, and rely on it.
+func (m *Sets) clean() {
 	at := m.flags()
-	m.index.removeIf(func(s *segment, slot int) bool {
+	m.index.each(func(s *segment, slot int) {
 		row := s.row(slot)
-		if row[at]>>memberEra == m.era(m.index.id(s, slot)) {
-			return false
+		if row[at]>>memberEra != m.era(m.index.id(s, slot)) {
+			row[at] = 0
 		}
-		m.present -= int(row[at] & memberThere)
-		row[at] &^= memberThere
-		return remove
+		row[at] &= memberThere
 	})
-	m.index.each(func(s *segment, slot int) { s.row(slot)[at] &= memberThere })
 	m.emptied = nil
 }
 
-// Evict forgets members that were not used since the clock hand last passed, and
-// that keep does not hold, until it has forgotten so many or the hand went
-// round twice. It returns how many. Before the first call, which may be for 0
-// members, use is not recorded.
-func (m *Sets) Evict(members int, keep func(id uint64, of pipeline.Member) bool) (evicted int) {
-	at := m.flags()
-	return m.index.sweepFor(func(s *segment, slot int, used bool) bool {
-		if used {
-			return false
-		}
-		of := pipeline.Member{A: s.word(slot, 0)}
-		if m.form.Wide {
-			of.B = s.word(slot, 1)
-		}
-		if keep(m.index.id(s, slot), of) {
-			return false
-		}
-		m.present -= int(s.row(slot)[at] & memberThere)
-		return true
-	}, 2*m.index.slots+evictSlack, members)
+// Evict forgets members that were not used since the clock hand last passed, until it has
+// forgotten so many or the hand went round twice. It returns how many. Before the first
+// call, which may be for 0 members, use is not recorded.
+func (m *Sets) Evict(members int) (evicted int) {
+	return m.index.sweepFor(func(_ *segment, _ int, used bool) bool { return !used }, 2*m.index.slots+evictSlack, members)
 }

@@ -1,7 +1,6 @@
 package hot
 
 import (
-	"maps"
 	"math"
 	"testing"
 
@@ -12,9 +11,8 @@ import (
 
 // fact is one that Sets holds.
 type fact struct {
-	second  int64
-	there   bool
-	emptied bool // it is not there because its set was emptied
+	second int64
+	there  bool
 }
 
 // setsTwin is Sets beside maps: of each set its members.
@@ -49,21 +47,10 @@ func drawForm(t *rapid.T) SetsForm {
 	return SetsForm{Wide: rapid.Bool().Draw(t, "wide"), Emptied: rapid.Bool().Draw(t, "emptied"), Kept: rapid.Bool().Draw(t, "kept")}
 }
 
-// empty empties a set; all says that what is not known is not there.
-func (m *setsTwin) empty(id uint64, all bool) {
-	m.Empty(id, all)
+func (m *setsTwin) empty(id uint64) {
+	m.Empty(id)
 	for of := range m.sets[id] {
-		m.sets[id][of] = fact{emptied: true}
-	}
-	if all {
-		m.forgetEmptied()
-	}
-}
-
-// forgetEmptied has those of emptied sets be known or not.
-func (m *setsTwin) forgetEmptied() {
-	for _, set := range m.sets {
-		maps.DeleteFunc(set, func(_ pipeline.Member, is fact) bool { return is.emptied })
+		m.sets[id][of] = fact{}
 	}
 }
 
@@ -75,7 +62,7 @@ func TestSetsTwin(t *testing.T) {
 			"put": func(t *rapid.T) {
 				for range rapid.IntRange(1, 30).Draw(t, "members") {
 					id, of := m.draw(t)
-					is := fact{rapid.Int64Range(0, 1<<secondBits-1).Draw(t, "second"), rapid.Bool().Draw(t, "there"), false}
+					is := fact{rapid.Int64Range(0, 1<<secondBits-1).Draw(t, "second"), rapid.Bool().Draw(t, "there")}
 					m.Put(id, of, is.second, is.there)
 					if m.sets[id] == nil {
 						m.sets[id] = map[pipeline.Member]fact{}
@@ -94,20 +81,19 @@ func TestSetsTwin(t *testing.T) {
 				}
 				id, _ := m.draw(t)
 				for range rapid.SampledFrom([]int{1, 1, 2, eraMax + 3}).Draw(t, "times") {
-					m.empty(id, rapid.Bool().Draw(t, "all"))
+					m.empty(id)
 					if rapid.Bool().Draw(t, "and put") {
 						m.Put(id, pipeline.Member{A: 1}, 7, true)
 						if m.sets[id] == nil {
 							m.sets[id] = map[pipeline.Member]fact{}
 						}
-						m.sets[id][pipeline.Member{A: 1}] = fact{7, true, false}
+						m.sets[id][pipeline.Member{A: 1}] = fact{7, true}
 					}
 				}
 			},
 			"clean": func(*rapid.T) {
 				if m.form.Emptied {
-					m.clean(true)
-					m.forgetEmptied()
+					m.clean()
 				}
 			},
 			"get": func(t *rapid.T) {
@@ -117,20 +103,10 @@ func TestSetsTwin(t *testing.T) {
 			"evict": func(t *rapid.T) { m.evict(t) },
 			"":      func(t *rapid.T) { checkIndex(t, &m.index) },
 		})
-		present := 0
 		for id, set := range m.sets {
-			for of, is := range set {
+			for of := range set {
 				m.check(t, id, of)
-				if is.there {
-					present++
-				}
 			}
-		}
-		if m.form.Emptied {
-			m.clean(true)
-		}
-		if m.Count() != present {
-			t.Fatalf("%d are there, want %d", m.Count(), present)
 		}
 	})
 }
@@ -138,18 +114,14 @@ func TestSetsTwin(t *testing.T) {
 // evict forgets some, none of which is to be kept.
 func (m *setsTwin) evict(t *rapid.T) {
 	members := rapid.IntRange(-1, 40).Draw(t, "members")
-	keep := func(id uint64, of pipeline.Member) bool { return (id+of.A)%3 == 0 }
 	known := m.Known()
-	if evicted := m.Evict(members, keep); evicted != known-m.Known() || evicted > max(members, 0) {
+	if evicted := m.Evict(members); evicted != known-m.Known() || evicted > max(members, 0) {
 		t.Fatalf("%d evicted, of %d known %d are left", evicted, known, m.Known())
 	}
 	for id, set := range m.sets {
 		for of := range set {
 			if _, ok := m.index.find(key(id, of)); ok {
 				continue
-			}
-			if keep(id, of) {
-				t.Fatalf("%d, %v was to be kept", id, of)
 			}
 			delete(set, of)
 		}
@@ -162,19 +134,21 @@ func TestSetsAreEmptied(t *testing.T) {
 	m := NewSets(SetsForm{Emptied: true})
 	for id := uint64(1); id <= 3*emptiedMax; id++ {
 		m.Put(id, pipeline.Member{A: 5}, 0, true)
-		m.Empty(id, true)
+		m.Empty(id)
 	}
 	for i := range uint64(3 * eraMax) {
 		m.Put(7, pipeline.Member{A: 100 + i}, 0, true)
-		m.Empty(7, true)
-		m.Empty(7, true)
+		m.Empty(7)
+		m.Empty(7)
 	}
 	m.Put(7, pipeline.Member{A: 99}, 0, true)
-	if len(m.emptied) > emptiedMax || m.Known() > emptiedMax+2*eraMax {
-		t.Errorf("%d sets are in the map, %d members known", len(m.emptied), m.Known())
+	if len(m.emptied) > emptiedMax {
+		t.Errorf("%d sets are in the map", len(m.emptied))
 	}
-	if m.clean(true); m.Known() != 1 || m.Count() != 1 {
-		t.Errorf("%d members are known, %d there", m.Known(), m.Count())
+	for id := uint64(1); id <= 3*emptiedMax; id++ {
+		if _, there, _ := m.Get(id, pipeline.Member{A: 5}); there {
+			t.Fatalf("the member of set %d is there", id)
+		}
 	}
 	if _, there, known := m.Get(7, pipeline.Member{A: 99}); !there || !known {
 		t.Error("the one that came last is not there")
@@ -184,7 +158,7 @@ func TestSetsAreEmptied(t *testing.T) {
 // What was read since the hand passed stays; and memory is given back.
 func TestSetsEvictUnused(t *testing.T) {
 	m := NewSets(SetsForm{})
-	m.Evict(0, nil) // from now on use is recorded
+	m.Evict(0) // from now on use is recorded
 	const members = 100_000
 	of := func(i uint64) (uint64, pipeline.Member) { return i%1000 + 1, pipeline.Member{A: i} }
 	for i := uint64(1); i <= members; i++ {
@@ -196,8 +170,7 @@ func TestSetsEvictUnused(t *testing.T) {
 	for i := uint64(10); i <= members; i += 10 {
 		m.Get(of(i))
 	}
-	none := func(uint64, pipeline.Member) bool { return false }
-	if got := m.Evict(members*9/10, none); got != members*9/10 {
+	if got := m.Evict(members * 9 / 10); got != members*9/10 {
 		t.Fatalf("%d evicted", got)
 	}
 	wrong := 0
@@ -216,7 +189,7 @@ func TestSetsEvictUnused(t *testing.T) {
 	if m.Bytes() > full/5 {
 		t.Errorf("%d bytes of %d after nine tenths are gone", m.Bytes(), full)
 	}
-	if got := m.Evict(math.MaxInt, none); got != members/10 || m.Known() != 0 || m.Count() != 0 {
-		t.Errorf("%d evicted, %d known, %d there", got, m.Known(), m.Count())
+	if got := m.Evict(math.MaxInt); got != members/10 || m.Known() != 0 {
+		t.Errorf("%d evicted, %d known", got, m.Known())
 	}
 }

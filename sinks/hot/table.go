@@ -48,7 +48,7 @@ const (
 type Table struct {
 	index   index
 	columns []column
-	changed []uint64 // ids of dirty rows, each once
+	changed Blocks[uint64] // ids of dirty rows, each once
 
 	escaped  *index // (id, column) → Delta; nil until there is one
 	escapes  []int  // by column: how many are in escaped
@@ -90,9 +90,6 @@ const (
 	// evictSlack is how many places beyond two rounds the hand goes, because
 	// rows shift a little when a segment shrinks behind it.
 	evictSlack = 100
-
-	// changedKept is the largest list of dirty ids kept for use again.
-	changedKept = 1024
 )
 
 // NewTable makes an empty table with a column for each width in bits, 1 to
@@ -110,6 +107,7 @@ func NewTable(bits []int) *Table {
 		at += width
 	}
 	t.index = *newIndex(1, at, 0)
+	t.index.loose = true
 	return t
 }
 
@@ -123,7 +121,7 @@ func (t *Table) Rows() int { return t.index.rows() }
 // Bytes is all memory the table takes: rows with their free places, the
 // directory, escapes, and the list of dirty ids.
 func (t *Table) Bytes() int {
-	n := t.index.bytes() + 8*cap(t.changed)
+	n := t.index.bytes() + t.changed.Bytes()
 	if t.escaped != nil {
 		n += t.escaped.bytes()
 	}
@@ -268,12 +266,15 @@ func (t *Table) Put(id uint64, cells []int64) {
 	}
 }
 
-// Bulk says that many rows come. Until Fit a row moves two or three times instead of
-// ten to fifteen, and the table takes up to twice the memory.
-func (t *Table) Bulk() { t.index.bulk = true }
+// Tighten has the table grow in small steps from now on: it takes a tenth more memory than
+// its rows, and not up to as much again, and a new row costs more time.
+func (t *Table) Tighten() { t.index.loose = false }
 
-// Fit ends Bulk: it gives back memory, in so many segments from one on. A segment
-// takes 0.2 ms. next is the next one, unless all are done; the first is 0.
+// Free is the number of rows that the table has room for.
+func (t *Table) Free() int { return t.index.slots - t.index.rows() }
+
+// Fit gives back memory, in so many segments from one on. A segment takes 0.2 ms. next is
+// the next one, 0 when all are done; the first is 0.
 func (t *Table) Fit(from uint64, segments int) (next uint64, done bool) {
 	return t.index.fit(from, segments)
 }
@@ -301,11 +302,16 @@ func (t *Table) Complete(id uint64, base []int64) {
 }
 
 // Dirty is the number of dirty rows.
-func (t *Table) Dirty() int { return len(t.changed) }
+func (t *Table) Dirty() int { return t.changed.Len() }
 
-// Changed are the ids of the dirty rows, in no order. It is valid until the
-// next change, and must not be changed.
-func (t *Table) Changed() []uint64 { return t.changed }
+// Changed visits the ids of the dirty rows, in no order. None may be changed meanwhile.
+func (t *Table) Changed(visit func(id uint64) bool) {
+	for _, id := range t.changed.All {
+		if !visit(*id) {
+			return
+		}
+	}
+}
 
 // Under puts under a row what had come to it before, one Delta for each
 // column: in a partial row the older changes precede what it has, a whole row
@@ -334,10 +340,8 @@ func (t *Table) Under(id uint64, older []pipeline.Delta) {
 // again, and remove the row that it visits. It does not mark rows used.
 func (t *Table) Clean(cells []int64, visit func(id uint64, state State)) {
 	changed := t.changed
-	t.changed = nil
-	for rest := changed; len(rest) > 0; {
-		batch := rest[:min(len(rest), batchMisses)]
-		rest = rest[len(batch):]
+	t.changed = Blocks[uint64]{}
+	for _, batch := range changed.inBlocks {
 		touched := uint64(0) // they lie anywhere, and have been out of the caches for long
 		for _, id := range batch {
 			touched += t.Touch(id)
@@ -350,8 +354,9 @@ func (t *Table) Clean(cells []int64, visit func(id uint64, state State)) {
 			visit(id, t.read(id, row, cells))
 		}
 	}
-	if t.changed == nil && cap(changed) <= changedKept {
-		t.changed = changed[:0]
+	if t.changed.Len() == 0 {
+		changed.Clear()
+		t.changed = changed
 	}
 }
 
@@ -406,7 +411,7 @@ func state(row []byte) State {
 func (t *Table) soil(id uint64, row []byte) {
 	if row[stateByte]&dirtyBit == 0 {
 		row[stateByte] |= dirtyBit
-		t.changed = append(t.changed, id)
+		t.changed.Add(id)
 	}
 }
 

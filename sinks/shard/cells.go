@@ -4,19 +4,20 @@ import (
 	"runtime"
 
 	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/sinks/hot"
 )
 
 // cells are merged changes of a section, on their way to the rows. Nearly every
 // row is a cache miss: asked for many at once, the misses overlap, where a change
 // after the other would wait for each.
 //
-// Operations on sets wait in the same way. Of one kind or the other some may wait,
-// and not of both, so that all stays in order.
+// Operations on sets and outboxes wait in the same way. Of one kind or the other some
+// may wait, and not of both, so that all stays in order.
 type cells struct {
 	n          int
 	list       [cellsMax]cellChange
 	operations int
-	members    [cellsMax]memberChange
+	waiting    [cellsMax]operation
 }
 
 type cellChange struct {
@@ -25,26 +26,55 @@ type cellChange struct {
 	delta  pipeline.Delta
 }
 
+// operation is one on a set or an outbox.
+type operation struct {
+	op       pipeline.Op
+	id       uint64
+	position pipeline.Position
+
+	post uint64
+
+	set    *set
+	member pipeline.Member
+	print  hot.Print
+	by     int64
+	now    int64 // the log second of the event
+}
+
 // cellsMax rows are in the processor's caches at once (about three lines each).
 const cellsMax = 64
 
 // addLocked takes a change in; flushLocked must follow before anything else is applied.
 func (s *Shard) addLocked(column pipeline.Column, id uint64, d pipeline.Delta) error {
 	var err error
-	if s.cells.n == cellsMax || s.cells.operations > 0 {
+	c := &s.cells
+	if c.n == cellsMax || c.operations > 0 {
 		err = s.flushLocked()
 	}
-	s.cells.list[s.cells.n] = cellChange{column, id, d}
-	s.cells.n++
+	c.list[c.n] = cellChange{column, id, d}
+	c.n++
+	return err
+}
+
+// waitLocked takes an operation in, as addLocked does a change.
+func (s *Shard) waitLocked(o operation) error {
+	var err error
+	c := &s.cells
+	if c.operations == cellsMax || c.n > 0 {
+		err = s.flushLocked()
+	}
+	c.waiting[c.operations] = o
+	c.operations++
 	return err
 }
 
 // flushLocked applies what was taken in, in its order.
 func (s *Shard) flushLocked() error {
 	if s.cells.operations > 0 {
-		return s.flushMembersLocked()
+		return s.operateWaitingLocked()
 	}
 	list := s.cells.list[:s.cells.n]
+	s.cells.n = 0
 	touched := uint64(0)
 	for i := range list {
 		c := &list[i]
@@ -55,6 +85,34 @@ func (s *Shard) flushLocked() error {
 		c := &list[i]
 		s.changeLocked(c.column, c.id, c.delta)
 	}
-	s.cells.n = 0
+	return nil
+}
+
+func (s *Shard) operateWaitingLocked() error {
+	waiting := s.cells.waiting[:s.cells.operations]
+	s.cells.operations = 0
+	touched := uint64(0)
+	for i := range waiting {
+		switch o := &waiting[i]; {
+		case o.set == nil:
+			touched += s.outboxes.Touch(o.id)
+		case o.set.filter == nil:
+			touched += s.rows[s.schema.Columns[o.set.column].Counter].Touch(o.id)
+		default:
+			touched += o.set.filter.Touch(o.print) + s.rows[s.schema.Columns[o.set.column].Counter].Touch(o.id)
+		}
+	}
+	runtime.KeepAlive(touched)
+	for i := range waiting {
+		var err error
+		if o := &waiting[i]; o.set == nil {
+			err = s.postLocked(o.id, o.post, o.position)
+		} else {
+			err = s.changeMemberLocked(o)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	return nil
 }

@@ -2,6 +2,7 @@ package shard
 
 import (
 	"cmp"
+	"runtime"
 	"slices"
 	"sort"
 	"sync"
@@ -15,7 +16,8 @@ import (
 type change struct {
 	kind    kind
 	gone    bool
-	set     uint16 // of a member: in Shard.sets
+	set     uint16    // of a member: in Shard.sets
+	print   hot.Print // of a followee or a member
 	a, b, c uint64
 	v       uint64
 }
@@ -36,11 +38,10 @@ const (
 )
 
 // changes are entries that changed, in the order of the log. The owner adds to them
-// under the shard's lock. Those of one user or author are captured under the read lock,
-// by an index that is made as far as it is needed: where nothing is read from disk, it
-// costs nothing.
+// under the shard's lock. Those of one user, author or member are found by indexes that
+// are made as far as they are needed: where nobody asks, they cost nothing.
 type changes struct {
-	list    []change
+	list    hot.Blocks[change]
 	names   []string // of the channels of cursors in list
 	letters int      // bytes of the names
 
@@ -48,8 +49,9 @@ type changes struct {
 	lists   map[listKey]int32
 	listed  int     // so many of list are in lists
 	earlier []int32 // by place in list: the last one before with the same key, or -1
-	members map[memberKey]int32
-	placed  int // so many of list are in members
+	members places
+	placed  int  // so many of list are in members
+	empties bool // one of those empties a set
 }
 
 // listKey is whose changes, of which kind; lists has the place of the last one.
@@ -68,7 +70,59 @@ type memberKey struct {
 	member pipeline.Member
 }
 
-func (c *changes) add(e change) { c.list = append(c.list, e) }
+// places finds the last change of each member. A place is
+//
+//	the member's print │ one more than its place in the list        0: free
+//
+// It stands where the print falls, or in the next free place, and half of them or more
+// are free.
+type places struct {
+	at    []uint64
+	taken int
+}
+
+// find is where a member's place is, or the free one where it belongs.
+func (p *places) find(list *hot.Blocks[change], key memberKey, print hot.Print) (at int, found bool) {
+	for at = print.Home(len(p.at)); p.at[at] != 0; at = (at + 1) % len(p.at) {
+		if hot.Print(p.at[at]>>32) == print && list.At(int(uint32(p.at[at]))-1).member() == key {
+			return at, true
+		}
+	}
+	return at, false
+}
+
+// put has the place of a member be one in the list.
+func (p *places) put(list *hot.Blocks[change], place int) {
+	if 2*p.taken >= len(p.at) {
+		p.grow()
+	}
+	c := list.At(place)
+	at, found := p.find(list, c.member(), c.print)
+	if !found {
+		p.taken++
+	}
+	p.at[at] = uint64(c.print)<<32 | uint64(place+1)
+}
+
+func (p *places) grow() {
+	old := p.at
+	p.at = make([]uint64, max(placesMin, 2*len(old)))
+	for _, place := range old {
+		if place == 0 {
+			continue
+		}
+		at := hot.Print(place >> 32).Home(len(p.at))
+		for p.at[at] != 0 {
+			at = (at + 1) % len(p.at)
+		}
+		p.at[at] = place
+	}
+}
+
+// placesMin is the smallest number of places.
+const placesMin = 64
+
+func (c *changes) add(e change) { c.list.Add(e) }
 
 // addCursor adds that of a cursor in a channel.
 func (c *changes) addCursor(user uint64, channel string, position uint64) {
@@ -79,7 +133,7 @@ func (c *changes) addCursor(user uint64, channel string, position uint64) {
 
 // of appends the changes of a key, the last one first.
 func (c *changes) of(key listKey, dst []change) []change {
-	if c == nil || len(c.list) == 0 {
+	if c == nil || c.list.Len() == 0 {
 		return dst
 	}
 	c.mu.Lock()
@@ -87,8 +141,8 @@ func (c *changes) of(key listKey, dst []change) []change {
 	if c.lists == nil {
 		c.lists = make(map[listKey]int32)
 	}
-	for ; c.listed < len(c.list); c.listed++ {
-		e := &c.list[c.listed]
+	for ; c.listed < c.list.Len(); c.listed++ {
+		e := c.list.At(c.listed)
 		k, at := listKey{e.kind, e.set, e.a}, int32(-1)
 		if was, ok := c.lists[k]; ok {
 			at = was
@@ -98,7 +152,7 @@ func (c *changes) of(key listKey, dst []change) []change {
 	}
 	if at, ok := c.lists[key]; ok {
 		for ; at >= 0; at = c.earlier[at] {
-			dst = append(dst, c.list[at])
+			dst = append(dst, *c.list.At(int(at)))
 		}
 	}
 	return dst
@@ -106,44 +160,67 @@ func (c *changes) of(key listKey, dst []change) []change {
 
 // member is what the last change of a followee or a member, if there is one, left of it.
 func (c *changes) member(key memberKey) (is Membership, changed bool) {
-	if c == nil || len(c.list) == 0 {
+	if c == nil || c.list.Len() == 0 {
 		return Membership{}, false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.members == nil {
-		c.members = make(map[memberKey]int32)
-	}
-	for ; c.placed < len(c.list); c.placed++ {
-		if e := &c.list[c.placed]; e.kind == kindFollowing || e.kind == kindMember {
-			c.members[e.member()] = int32(c.placed)
+	c.placeAll()
+	at, changed := c.place(key)
+	if c.empties {
+		key.member = pipeline.Member{}
+		if emptied, ok := c.place(key); ok && (!changed || emptied > at) {
+			return Membership{}, true
 		}
-	}
-	at, changed := c.members[key]
-	key.member = pipeline.Member{}
-	if emptied, ok := c.members[key]; ok && (!changed || emptied > at) {
-		return Membership{}, true
 	}
 	if !changed {
 		return Membership{}, false
 	}
-	return Membership{int64(c.list[at].v), !c.list[at].gone}, true
+	e := c.list.At(at)
+	return Membership{int64(e.v), !e.gone}, true
+}
+
+// placeAll puts what is in list into members, some at a time, so that cache misses overlap.
+func (c *changes) placeAll() {
+	for c.placed < c.list.Len() {
+		from, to := c.placed, min(c.placed+cellsMax, c.list.Len())
+		touched := uint64(0)
+		for i := from; i < to && len(c.members.at) > 0; i++ {
+			touched += c.members.at[c.list.At(i).print.Home(len(c.members.at))]
+		}
+		runtime.KeepAlive(touched)
+		for c.placed = from; c.placed < to; c.placed++ {
+			if e := c.list.At(c.placed); e.kind == kindFollowing || e.kind == kindMember {
+				c.members.put(&c.list, c.placed)
+				c.empties = c.empties || e.b == 0
+			}
+		}
+	}
+}
+
+// place is that of a member's last change.
+func (c *changes) place(key memberKey) (place int, found bool) {
+	if c.members.taken == 0 {
+		return 0, false
+	}
+	at, found := c.members.find(&c.list, key, hot.PrintOf(key.id, key.member))
+	return int(uint32(c.members.at[at])) - 1, found
 }
 
 // before puts older changes before these.
 func (c *changes) before(older *changes) *changes {
-	for _, e := range c.list {
+	for _, e := range c.list.All {
 		if e.kind == kindCursor {
 			e.b += uint64(len(older.names))
 		}
-		older.list = append(older.list, e)
+		older.add(*e)
 	}
 	older.names = append(older.names, c.names...)
 	older.letters += c.letters
 	return older
 }
 
-// indexBytes is what an entry takes in an index, about.
+// indexBytes is what an entry takes in lists and earlier, about.
 const indexBytes = 48
 
 // bytes is the memory taken.
@@ -151,7 +228,7 @@ func (c *changes) bytes() int {
 	if c == nil {
 		return 0
 	}
-	return cap(c.list)*int(unsafe.Sizeof(change{})) + (c.listed+c.placed)*indexBytes +
+	return c.list.Bytes() + c.listed*indexBytes + 8*len(c.members.at) +
 		cap(c.names)*int(unsafe.Sizeof("")) + c.letters
 }
 
@@ -188,8 +265,8 @@ func (s *Shard) overDiskLocked(key memberKey, onDisk Membership) (is Membership,
 
 // emptied is the place of the last change that empties a set, of each set that one does.
 func (c *changes) emptied() (places map[listKey]int) {
-	for i := range c.list {
-		if e := &c.list[i]; e.kind == kindMember && e.b == 0 {
+	for i, e := range c.list.All {
+		if e.kind == kindMember && e.b == 0 {
 			if places == nil {
 				places = make(map[listKey]int)
 			}

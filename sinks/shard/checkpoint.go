@@ -59,7 +59,7 @@ func (f *flight) bytes() int {
 // Dirty is the number of rows and entries that changed since they were last
 // handed over. Owner only.
 func (s *Shard) Dirty() int {
-	n := len(s.changed.list)
+	n := s.changed.list.Len()
 	for _, t := range s.rows {
 		n += t.Dirty()
 	}
@@ -86,7 +86,7 @@ func (s *Shard) HandOver() {
 	for counter := range s.rows {
 		s.handOverRowsLocked(counter, &f)
 	}
-	for _, e := range f.changed.list {
+	for _, e := range f.changed.list.All {
 		if e.kind == kindMarks {
 			f.marks = append(f.marks, s.handOverMarks(e.a))
 		}
@@ -131,20 +131,20 @@ func (s *Shard) Write(to Sink) {
 			continue
 		}
 		deltas := make([]pipeline.Delta, s.schema.Counters[counter].Count)
-		for _, id := range t.Changed() {
+		for id := range t.Changed {
 			t.Deltas(id, deltas)
 			to.Change(counter, id, deltas)
 		}
 	}
 	marks := f.marks
 	emptied := f.changed.emptied()
-	for i, e := range f.changed.list {
+	for i, e := range f.changed.list.All {
 		switch e.kind {
 		case kindFollowing:
 			to.Following(e.a, e.b, pipeline.Position(e.v))
 		case kindMember:
 			if at, ok := emptied[listKey{kindMember, e.set, e.a}]; !ok || i >= at {
-				s.sets[e.set].write(to, &e)
+				s.sets[e.set].write(to, e)
 			}
 		case kindPost:
 			to.Post(e.a, pipeline.Position(e.b), e.v)
@@ -189,13 +189,13 @@ func (s *Shard) takeBackLocked(f *flight) {
 			continue
 		}
 		deltas := make([]pipeline.Delta, s.schema.Counters[counter].Count)
-		for _, id := range t.Changed() {
+		for id := range t.Changed {
 			t.Deltas(id, deltas)
 			s.takeCachedLocked(counter, id) // read meanwhile: it has them already
 			s.rows[counter].Under(id, deltas)
 		}
 	}
-	for _, e := range f.changed.list {
+	for _, e := range f.changed.list.All {
 		if e.kind == kindMarks {
 			s.markDirty(e.a)
 		}

@@ -104,5 +104,8 @@ func (c *Commons) Channels() (channels, notices int) {
 // Watch and Shed have nothing to do: all of it is in memory, always.
 func (c *Commons) Watch() {}
 
+// Fit has nothing to do, either.
+func (c *Commons) Fit() {}
+
 // Shed is as Watch.
 func (c *Commons) Shed(float64) {}

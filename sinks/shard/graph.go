@@ -63,7 +63,7 @@ func (s *Shard) countLocked(column pipeline.Column, has bool, user uint64, n int
 func (s *Shard) edgeLocked(user, other uint64) (follows, followed bool, err error) {
 	follows, known := s.followsLocked(user, other)
 	followed, knownToo := s.followedByLocked(user, other)
-	if !known || !knownToo {
+	if !known || !knownToo && !s.followers().filtered() { // see changeMemberLocked
 		return false, false, errNotLoaded
 	}
 	return follows, followed, nil
@@ -98,17 +98,18 @@ func (s *Shard) unfollowLocked(user, followee uint64) error {
 // setFollowingLocked writes an edge into the user's list, or where the list is
 // on disk, notes what is known of the edge.
 func (s *Shard) setFollowingLocked(user, followee uint64, position pipeline.Position, follows bool) {
+	m := pipeline.Member{A: followee}
 	if s.userLocked(user) && !s.thinLocked(user) {
 		if follows {
 			s.users.Set(user, listFollowees, hot.Pair{A: followee, B: uint64(position)})
 		} else {
 			s.users.Delete(user, listFollowees, followee)
 		}
-		s.following.Forget(user, pipeline.Member{A: followee}) // the list knows better, and may be evicted
+		s.following.Forget(user, m) // the list knows better, and may be evicted
 	} else {
-		s.following.Put(user, pipeline.Member{A: followee}, 0, follows)
+		s.following.Put(user, m, 0, follows)
 	}
-	s.changed.add(change{kind: kindFollowing, gone: !follows, a: user, b: followee, v: uint64(position)})
+	s.changed.add(change{kind: kindFollowing, gone: !follows, print: hot.PrintOf(user, m), a: user, b: followee, v: uint64(position)})
 }
 
 func (s *Shard) followedLocked(user, follower uint64) error {
@@ -139,5 +140,6 @@ func (s *Shard) unfollowedLocked(user, follower uint64) error {
 }
 
 func (s *Shard) setFollowerLocked(user, follower uint64, follows bool) {
-	s.setMemberLocked(s.followers(), user, pipeline.Member{A: follower}, 0, follows)
+	m := pipeline.Member{A: follower}
+	s.setMemberLocked(s.followers(), user, m, hot.PrintOf(user, m), 0, follows)
 }

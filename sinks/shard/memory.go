@@ -1,5 +1,7 @@
 package shard
 
+import "github.com/tidemark-io/tidemark/sinks/hot"
+
 // cacheShare is how much of a shard's memory the cache of read rows may take,
 // as one part in so many.
 const cacheShare = 8
@@ -13,6 +15,52 @@ func (s *Shard) boundCacheLocked(counter, came int) {
 	if most := s.residentBytesLocked() / cacheShare; cache.Bytes() > max(most, cacheBytesMin) {
 		cache.Evict(max(came, cache.Rows()/16))
 	}
+}
+
+// Tables of rows are loose while many rows come, and are fitted when they do not.
+
+const (
+	// fitSegments are fitted at a time: a millisecond or two under the lock.
+	fitSegments = 8
+	// fitAfter is how many times as many rows as came between two calls of Fit must have
+	// room in a table that is fitted.
+	fitAfter = 16
+)
+
+// fit is where a counter's table is being fitted.
+type fit struct {
+	rows int // at the last call
+	next uint64
+}
+
+// Fit gives back memory of tables that grow slowly, a little at a time. Owner only.
+func (s *Shard) Fit() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, rows := range s.rows {
+		f := &s.fits[i]
+		came := rows.Rows() - f.rows
+		if f.rows = rows.Rows(); came*fitAfter < rows.Free() {
+			f.next, _ = rows.Fit(f.next, fitSegments)
+		}
+	}
+	s.measureLocked()
+}
+
+// FitAll gives back memory of all tables.
+func (s *Shard) FitAll() {
+	for _, rows := range s.rows {
+		for next, done := uint64(0), false; !done; {
+			next, done = s.fitSome(rows, next)
+		}
+	}
+}
+
+func (s *Shard) fitSome(rows *hot.Table, from uint64) (next uint64, done bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer s.measureLocked()
+	return rows.Fit(from, fitSegments)
 }
 
 // Bytes is the memory of what the shard holds, as of its last change. It may
@@ -29,7 +77,7 @@ func (s *Shard) residentBytesLocked() int {
 }
 
 func (s *Shard) measureLocked() {
-	dirty := len(s.changed.list)
+	dirty := s.changed.list.Len()
 	for _, t := range s.rows {
 		dirty += t.Dirty()
 	}

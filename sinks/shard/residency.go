@@ -9,8 +9,8 @@ import "github.com/tidemark-io/tidemark/sinks/hot"
 //   - A counter row may be partial: what has come since what is on disk. To
 //     change a row never waits for the disk, and neither does a checkpoint: it
 //     hands over what has come, as a change.
-//   - A change of the graph, of an outbox or of marks asks what is there (a
-//     post that is listed twice is listed once), so it must be known before:
+//   - A change of the graph, of a set, of an outbox or of marks asks what is there
+//     (a post that is listed twice is listed once), so it must be known before:
 //     Wants names what a window needs, Install takes it in, before Apply.
 //   - Rows that were only read go to a cache of their own, so that a flood of
 //     reads of what is old evicts nothing else.
@@ -33,7 +33,7 @@ type residency struct {
 	newest uint64
 
 	published uint64 // how often something was published
-	evictions uint64
+	evictions uint64 // and evicted, or a filter given up
 }
 
 func newResidency(counters int, state State) residency {
@@ -73,23 +73,20 @@ func (f *frontier) extend(of *Stretch) {
 
 func before(p, q hot.Pair) bool { return p.A < q.A || p.A == q.A && p.B < q.B }
 
-// listsWholeLocked says that of all that is not rows nothing is only on disk.
-func (s *Shard) listsWholeLocked() bool {
-	for _, t := range s.sets {
-		if !t.loaded.all {
-			return false
-		}
-	}
-	return s.residency.users.all && s.residency.outboxes.all
-}
-
+// wholeLocked says that nothing is only on disk, but for members of sets, of all of which
+// the filters know.
 func (s *Shard) wholeLocked() bool {
 	for _, f := range s.residency.rows {
 		if !f.all {
 			return false
 		}
 	}
-	return s.listsWholeLocked()
+	for _, t := range s.sets {
+		if !t.filtered() {
+			return false
+		}
+	}
+	return s.residency.users.all && s.residency.outboxes.all
 }
 
 // Pin calls pin while nothing can be published, and returns what the Install
@@ -102,6 +99,23 @@ func (s *Shard) Pin(pin func()) (published uint64, err error) {
 	}
 	pin()
 	return s.residency.published, nil
+}
+
+// Moment is when Wants looked. At the same moment the same is known, or more.
+type Moment struct {
+	Looked               bool // else it is none
+	published, evictions uint64
+}
+
+func (s *Shard) momentLocked() Moment {
+	return Moment{true, s.residency.published, s.residency.evictions}
+}
+
+// Is says whether it is the same moment still.
+func (s *Shard) Is(m Moment) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.failed == nil && m == s.momentLocked()
 }
 
 // currentLocked says whether what was read as of a count of publications is

@@ -317,3 +317,30 @@ func (w *rowsWorld) check() {
 		}
 	}
 }
+
+// Tables that hardly grow any more give back what they have free, and those that grow do
+// not.
+func TestFit(t *testing.T) {
+	s := shard.New(0, schemaOf(t), shard.Limits{}, shard.NewClock(100), shard.State{})
+	const rows = 40_000
+	w := window(s)
+	for id := uint64(1); id <= rows; id++ {
+		w.Sections[0] = pipeline.AppendChange(w.Sections[0], 0, id, pipeline.Add(1))
+	}
+	if err := s.Apply(1, w, []pipeline.Column{0}); err != nil {
+		t.Fatal(err)
+	}
+	s.HandOver()
+	s.Settle(true, func() {})
+	grown := s.Bytes()
+	if s.Fit(); s.Bytes() != grown {
+		t.Errorf("%d bytes, and after they had grown %d", s.Bytes(), grown)
+	}
+	for range 100 {
+		s.Fit()
+	}
+	fitted := s.Bytes()
+	if s.FitAll(); fitted > grown*9/10 || fitted != s.Bytes() {
+		t.Errorf("%d bytes, a little at a time %d, at once %d", grown, fitted, s.Bytes())
+	}
+}

@@ -2,7 +2,6 @@ package shard
 
 import (
 	"fmt"
-	"runtime"
 
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/sinks/hot"
@@ -12,27 +11,43 @@ import (
 // a user's followers are one, too. A row's shard decides alone, in log order, whether
 // a member is there: so nothing is counted twice, whatever is sent again.
 //
-// Of each set memory knows some members to be there, and some not; of the others the
-// disk knows (residency.go). To empty a set costs the same however large it is: see
-// hot.Sets, and run.Member for what is on disk.
+// The members are on disk, and what has come since the last checkpoint in the changes.
+// Most that are asked for are new, and that they are nowhere a filter says, which has a
+// print of each member that ever was there since the start or is on disk: some 6 bytes,
+// where the member would take 20. Of the others what was read from the disk is kept for
+// a while.
+//
+//	filter ── not there ─────────────────────────────────► no
+//	   │ perhaps
+//	read from disk, if it was ─► changes ─► disk (want.go)
+//
+// A filter is whole once all on disk was loaded (warm.go), and where memory is short it
+// is given up (shed.go): then the disk is asked, and the filters of its runs. To empty a
+// set costs the same however large it is: see hot.Sets, and run.Member for what is on disk.
 
 // set is all sets of one column.
 type set struct {
-	number  uint16          // in Shard.sets
-	column  pipeline.Column // NoColumn: followers
-	keep    int64           // seconds of log time; 0: for ever
-	members *hot.Sets
-	loaded  frontier
+	number uint16          // in Shard.sets
+	column pipeline.Column // NoColumn: followers
+	keep   int64           // seconds of log time; 0: for ever
+	read   *hot.Sets       // members as they are now, of which the disk was asked
+
+	filter *hot.Filter // of all there are, once loaded has all; nil: it was given up
+	loaded frontier
+	// Of a set that forgets, older is the filter of before turned, a log second. It is as
+	// long as keep until the next turn, and then all in older has been forgotten.
+	older  *hot.Filter
+	turned int64
 }
 
 func (s *Shard) makeSets(loaded frontier) {
-	s.sets = []*set{{column: NoColumn, members: hot.NewSets(hot.SetsForm{}), loaded: loaded}}
+	s.sets = []*set{{column: NoColumn, read: hot.NewSets(hot.SetsForm{}), filter: hot.NewFilter(), loaded: loaded}}
 	s.byColumn = make([]*set, len(s.schema.Columns))
 	for _, column := range s.schema.Sets() {
 		spec := s.schema.Columns[column].Set
 		s.byColumn[column] = &set{
-			number: uint16(len(s.sets)), column: column, keep: spec.Keep, loaded: loaded,
-			members: hot.NewSets(hot.SetsForm{Wide: spec.Wide(), Emptied: true, Kept: spec.Keep > 0}),
+			number: uint16(len(s.sets)), column: column, keep: spec.Keep, filter: hot.NewFilter(), loaded: loaded,
+			read: hot.NewSets(hot.SetsForm{Wide: spec.Wide(), Emptied: true, Kept: spec.Keep > 0}),
 		}
 		s.sets = append(s.sets, s.byColumn[column])
 	}
@@ -41,9 +56,30 @@ func (s *Shard) makeSets(loaded frontier) {
 // setBytesLocked is the memory of all sets.
 func (s *Shard) setBytesLocked() (n int) {
 	for _, t := range s.sets {
-		n += t.members.Bytes()
+		n += t.bytes()
 	}
 	return n
+}
+
+func (t *set) bytes() int { return t.read.Bytes() + t.filterBytes() }
+
+func (t *set) filterBytes() (n int) {
+	for _, f := range []*hot.Filter{t.filter, t.older} {
+		if f != nil {
+			n += f.Bytes()
+		}
+	}
+	return n
+}
+
+// known is of how many members memory has something.
+func (t *set) known() (n int) {
+	for _, f := range []*hot.Filter{t.filter, t.older} {
+		if f != nil {
+			n += f.Len()
+		}
+	}
+	return max(n, t.read.Known())
 }
 
 // followers are the sets of users' followers.
@@ -61,20 +97,50 @@ func (s *Shard) setOf(column pipeline.Column) *set {
 // more than keep has passed.
 func (t *set) forgot(came, now int64) bool { return t.keep > 0 && now-came > t.keep }
 
-// get says whether a member is there, if memory knows.
-func (t *set) get(id uint64, m pipeline.Member) (second int64, there, known bool) {
-	second, there, known = t.members.Get(id, m)
-	return second, there, known || t.loaded.all
+// filtered says that the filter is whole: what it does not have is not there.
+func (t *set) filtered() bool { return t.filter != nil && t.loaded.all }
+
+// may says whether a member may be there.
+func (t *set) may(print hot.Print) bool {
+	return !t.filtered() || t.filter.Has(print) || t.older != nil && t.older.Has(print)
+}
+
+// note adds a member, which is there in a log second, to the filter.
+func (t *set) note(print hot.Print, now int64) {
+	if t.filter == nil {
+		return
+	}
+	if t.keep > 0 && now-t.turned > t.keep {
+		t.older, t.filter, t.turned = t.filter, hot.NewFilter(), now
+	}
+	t.filter.Add(print)
+}
+
+// giveUp lets go of the filter.
+func (t *set) giveUp() { t.filter, t.older, t.loaded = nil, nil, frontier{} }
+
+// memberLocked says whether a member is there, if memory knows.
+func (s *Shard) memberLocked(t *set, id uint64, m pipeline.Member, print hot.Print) (is Membership, known bool) {
+	if !t.may(print) {
+		return Membership{}, true
+	}
+	if second, there, known := t.read.Get(id, m); known {
+		return Membership{second, there}, true
+	}
+	return s.overDiskLocked(memberKey{kindMember, t.number, id, m}, Membership{})
 }
 
 // setMemberLocked has a member be there, or not.
-func (s *Shard) setMemberLocked(t *set, id uint64, m pipeline.Member, second int64, there bool) {
-	if !there && t.loaded.all {
-		t.members.Forget(id, m) // what is not known is not
-	} else {
-		t.members.Put(id, m, second, there)
+func (s *Shard) setMemberLocked(t *set, id uint64, m pipeline.Member, print hot.Print, second int64, there bool) {
+	if t.read.Known() > 0 {
+		if _, _, known := t.read.Get(id, m); known {
+			t.read.Put(id, m, second, there)
+		}
 	}
-	s.changed.add(change{kind: kindMember, set: t.number, gone: !there, a: id, b: m.A, c: m.B, v: uint64(second)})
+	if there {
+		t.note(print, second)
+	}
+	s.changed.add(change{kind: kindMember, set: t.number, gone: !there, print: print, a: id, b: m.A, c: m.B, v: uint64(second)})
 }
 
 // write passes a change of a member on.
@@ -103,19 +169,9 @@ func (s *Shard) setOfLocked(o *pipeline.Operation, w *pipeline.Window, columns [
 	return s.byColumn[columns[o.Column]], nil
 }
 
-// memberChange is an operation on a set, on its way there.
-type memberChange struct {
-	set    *set
-	op     pipeline.Op
-	id     uint64
-	member pipeline.Member
-	by     int64
-	now    int64 // the log second of the event
-}
-
-// memberLocked takes an operation on a set in; flushLocked must follow, as behind
+// ofSetLocked takes an operation on a set in; flushLocked must follow, as behind
 // addLocked.
-func (s *Shard) memberLocked(o *pipeline.Operation, w *pipeline.Window, columns []pipeline.Column, now int64) error {
+func (s *Shard) ofSetLocked(o *pipeline.Operation, w *pipeline.Window, columns []pipeline.Column, now int64) error {
 	t, err := s.setOfLocked(o, w, columns)
 	if t == nil {
 		return err
@@ -123,52 +179,30 @@ func (s *Shard) memberLocked(o *pipeline.Operation, w *pipeline.Window, columns 
 	if (o.Member.A == 0) != (o.Op == pipeline.OpEmpty) {
 		return fmt.Errorf("%w: operation %d of id %d, member %d", pipeline.ErrWindow, o.Op, o.ID, o.Member.A)
 	}
-	if s.cells.n > 0 || s.cells.operations == cellsMax {
-		if err := s.flushLocked(); err != nil {
-			return err
-		}
-	}
-	s.cells.members[s.cells.operations] = memberChange{t, o.Op, o.ID, o.Member, o.By, now}
-	s.cells.operations++
-	return nil
+	return s.waitLocked(operation{op: o.Op, id: o.ID, set: t, member: o.Member, print: hot.PrintOf(o.ID, o.Member), by: o.By, now: now})
 }
 
-// flushMembersLocked applies what was taken in, in its order. What is there already adds
-// nothing, and what is not there takes nothing away.
-func (s *Shard) flushMembersLocked() error {
-	list := s.cells.members[:s.cells.operations]
-	s.cells.operations = 0
-	touched := uint64(0)
-	for i := range list {
-		c := &list[i]
-		touched += c.set.members.Touch(c.id, c.member) + s.rows[s.schema.Columns[c.set.column].Counter].Touch(c.id)
-	}
-	runtime.KeepAlive(touched)
-	for i := range list {
-		if err := s.changeMemberLocked(&list[i]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (s *Shard) changeMemberLocked(c *memberChange) error {
+// changeMemberLocked applies an operation on a set. What is there already adds nothing,
+// and what is not there takes nothing away.
+func (s *Shard) changeMemberLocked(c *operation) error {
 	t := c.set
 	if c.op == pipeline.OpEmpty {
-		t.members.Empty(c.id, t.loaded.all)
-		s.changed.add(change{kind: kindMember, set: t.number, gone: true, a: c.id})
+		t.read.Empty(c.id)
+		s.changed.add(change{kind: kindMember, set: t.number, gone: true, print: c.print, a: c.id})
 		return nil
 	}
-	came, there, known := t.get(c.id, c.member)
-	if !known {
+	is, known := s.memberLocked(t, c.id, c.member, c.print)
+	if !known && !t.filtered() {
 		return errNotLoaded
 	}
-	there = there && !t.forgot(came, c.now)
+	// What is not known, but filtered, had no print when Wants looked, and so is not on
+	// disk; the print is another's, which came since.
+	there := is.There && !t.forgot(is.Second, c.now)
 	add := c.op == pipeline.OpAdd
 	if add == there {
 		return nil
 	}
-	s.setMemberLocked(t, c.id, c.member, c.now, add)
+	s.setMemberLocked(t, c.id, c.member, c.print, c.now, add)
 	by := c.by
 	if !add {
 		by = -by
@@ -238,16 +272,12 @@ func (s *Shard) hasLocked(ids []uint64, b *Batch) {
 		t := s.setOf(of.Column)
 		for i, id := range ids {
 			at := i*len(b.Sets) + j
-			came, there, known := t.get(id, of.Member)
+			is, known := s.memberLocked(t, id, of.Member, hot.PrintOf(id, of.Member))
 			if !known {
-				is, changed := s.overDiskLocked(memberKey{kindMember, t.number, id, of.Member}, Membership{})
-				if !changed {
-					w.Members = append(w.Members, Asked{of.Column, id, of.Member})
-					w.places = append(w.places, wantedAt{at, t})
-				}
-				came, there = is.Second, is.There
+				w.Members = append(w.Members, Asked{of.Column, id, of.Member})
+				w.places = append(w.places, wantedAt{at, t})
 			}
-			b.has[at] = there && !t.forgot(came, w.now)
+			b.has[at] = is.There && !t.forgot(is.Second, w.now)
 		}
 	}
 }

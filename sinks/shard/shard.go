@@ -64,6 +64,7 @@ type Shard struct {
 	sets        []*set      // the first: followers; then those of columns: see sets.go
 	byColumn    []*set      // of them, by the schema's column; nil: it has none
 	following   *hot.Sets   // (user, followee), of users who are not in users
+	fits        []fit       // by counter
 	residency   residency
 	flight      flight   // what is handed over and not known to be committed
 	changed     *changes // since then
@@ -88,7 +89,7 @@ func New(number pipeline.Shard, schema *pipeline.Schema, limits Limits, clock *C
 		graph: findGraphColumns(schema),
 		users: hot.NewLists(marksCount, hot.ByA, hot.ByA), outboxes: hot.NewLists(1, hot.ByBoth), newest: hot.NewNewest(0),
 		following: hot.NewSets(hot.SetsForm{}),
-		counts:    make([]counts, len(schema.Counters)), columns: make([]columnCounts, len(schema.Columns)),
+		fits:      make([]fit, len(schema.Counters)), counts: make([]counts, len(schema.Counters)), columns: make([]columnCounts, len(schema.Columns)),
 	}
 	for i, c := range schema.Counters {
 		s.rows, s.cache = append(s.rows, hot.NewTable(s.bits(i))), append(s.cache, hot.NewTable(s.bits(i)))
@@ -220,7 +221,10 @@ func (s *Shard) operateLocked(o *pipeline.Operation, w *pipeline.Window, columns
 		return fmt.Errorf("%w: operation %d of id %d and %d at position %d", pipeline.ErrWindow, o.Op, o.ID, o.Other, o.Position)
 	}
 	if ofSet {
-		return s.memberLocked(o, w, columns, log.at(o.Position))
+		return s.ofSetLocked(o, w, columns, log.at(o.Position))
+	}
+	if o.Op == pipeline.OpPost {
+		return s.waitLocked(operation{op: o.Op, id: o.ID, post: o.Other, position: o.Position})
 	}
 	if err := s.flushLocked(); err != nil {
 		return err
@@ -234,8 +238,6 @@ func (s *Shard) operateLocked(o *pipeline.Operation, w *pipeline.Window, columns
 		return s.followedLocked(o.ID, o.Other)
 	case pipeline.OpUnfollowed:
 		return s.unfollowedLocked(o.ID, o.Other)
-	case pipeline.OpPost:
-		return s.postLocked(o.ID, o.Other, o.Position)
 	case pipeline.OpUnpost:
 		return s.unpostLocked(o.ID, o.Other)
 	case pipeline.OpRead:

@@ -1,30 +1,32 @@
 package shard
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
-	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/sinks/hot"
 )
 
 // Eviction. What memory must hold, and what a shard may give up, says residency.go.
 
-// Watch begins to note what is used, so that Shed knows. It costs every read a
-// little, so it is left until memory is nearly full. Owner only.
+// Watch begins to note what is used, so that Shed knows, and has tables be tight. It costs
+// every read and every new row a little, so it is left until memory is nearly full. Owner
+// only.
 func (s *Shard) Watch() {
+	defer s.FitAll()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range s.rows {
+		s.rows[i].Tighten()
 		s.rows[i].Evict(0)
 		s.cache[i].Evict(0)
 	}
-	keep := func(uint64, pipeline.Member) bool { return true }
 	s.users.Evict(0, func(uint64) bool { return true })
 	for _, t := range s.sets {
-		t.members.Evict(0, keep)
+		t.read.Evict(0)
 	}
-	s.following.Evict(0, keep)
+	s.following.Evict(0)
 }
 
 // Shed gives up a share (0 to 1) of what the shard holds in memory and is on
@@ -84,26 +86,27 @@ func (s *Shard) shedCacheLocked(share float64) (rest float64) {
 	return (excess - float64(cached)) / float64(max(resident-cached, 1))
 }
 
-// shedSetsLocked forgets members, but those that are not on disk.
+// filterShare is how much of what a shard holds the filters of its sets may take while
+// memory is short, as one part in so many: they are kept whole, or not at all.
+const filterShare = 4
+
+// shedSetsLocked forgets members, and gives up the largest filters.
 func (s *Shard) shedSetsLocked(share float64) {
-	dirty := make(map[memberKey]bool)
-	for i := range s.changed.list {
-		if c := &s.changed.list[i]; c.kind == kindMember || c.kind == kindFollowing {
-			dirty[c.member()] = true
-		}
+	evict := func(members *hot.Sets) {
+		s.residency.evictions += uint64(members.Evict(int(math.Ceil(float64(members.Known()) * share))))
 	}
-	evict := func(members *hot.Sets, kind kind, number uint16) int {
-		return members.Evict(int(math.Ceil(float64(members.Known())*share)), func(id uint64, m pipeline.Member) bool {
-			return dirty[memberKey{kind, number, id, m}]
-		})
-	}
+	evict(s.following)
+	bytes := 0
 	for _, t := range s.sets {
-		if evicted := evict(t.members, kindMember, t.number); evicted > 0 {
-			t.loaded = frontier{}
-			s.residency.evictions += uint64(evicted)
-		}
+		evict(t.read)
+		bytes += t.filterBytes()
 	}
-	evict(s.following, kindFollowing, 0)
+	for bytes > s.residentBytesLocked()/filterShare {
+		largest := slices.MaxFunc(s.sets, func(a, b *set) int { return cmp.Compare(a.filterBytes(), b.filterBytes()) })
+		bytes -= largest.filterBytes()
+		largest.giveUp()
+		s.residency.evictions++
+	}
 }
 
 // shedOutboxesLocked gives up the outboxes whose newest post is oldest.

@@ -51,8 +51,8 @@ type Stats struct {
 
 	Users, UserBytes     int // with marks, cursors and followees, in memory
 	Authors, OutboxBytes int // with their posts, in memory
-	Edges, EdgeBytes     int // of followers, in memory
-	Members, MemberBytes int // of columns' sets, in memory
+	Edges, EdgeBytes     int // of followers, of whom memory has something
+	Members, MemberBytes int // of columns' sets
 
 	Bytes     int
 	Dirty     int
@@ -81,13 +81,13 @@ func (s *Shard) Stats() Stats {
 	stats := Stats{
 		Users: s.users.Count(), UserBytes: s.users.Bytes(),
 		Authors: s.outboxes.Count(), OutboxBytes: s.outboxes.Bytes(),
-		Edges: s.followers().members.Count(), EdgeBytes: s.followers().members.Bytes() + s.following.Bytes(),
+		Edges: s.followers().known(), EdgeBytes: s.followers().bytes() + s.following.Bytes(),
 		Bytes: s.residentBytesLocked(), Dirty: int(s.dirty.Load()),
 		Evictions: r.evictions, Whole: s.wholeLocked(),
 	}
 	for _, t := range s.sets[1:] {
-		stats.Members += t.members.Count()
-		stats.MemberBytes += t.members.Bytes()
+		stats.Members += t.known()
+		stats.MemberBytes += t.bytes()
 	}
 	for i, t := range s.rows {
 		c, cache := &s.counts[i], s.cache[i]

@@ -232,8 +232,9 @@ func (s *Shard) followsLocked(user, followee uint64) (follows, known bool) {
 
 // followedByLocked says whether a user is followed by another, if memory knows.
 func (s *Shard) followedByLocked(user, follower uint64) (followed, known bool) {
-	_, followed, known = s.followers().get(user, pipeline.Member{A: follower})
-	return followed, known
+	m := pipeline.Member{A: follower}
+	is, known := s.memberLocked(s.followers(), user, m, hot.PrintOf(user, m))
+	return is.There, known
 }
 
 // followeesLocked appends a user's followees, ascending.

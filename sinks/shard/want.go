@@ -2,6 +2,7 @@ package shard
 
 import (
 	"cmp"
+	"runtime"
 	"slices"
 
 	"github.com/tidemark-io/tidemark/pipeline"
@@ -17,6 +18,7 @@ type Want struct {
 	Following []hot.Pair // (user, followee)
 	Members   []Asked
 	Published uint64 // when it was wanted; see Pin
+	Moment    Moment // the same, of Wants
 }
 
 // Empty says that nothing is wanted.
@@ -84,19 +86,23 @@ func (a *Author) Post(position pipeline.Position, post uint64) {
 
 // Wants lists what a window needs and memory does not hold. If that is
 // anything, pin is called at the same moment. Any goroutine may ask; only the
-// owner's answer is final, because only the owner evicts.
+// owner's answer is final, because only the owner evicts and publishes: until it does,
+// what another one was told holds.
 func (s *Shard) Wants(w *pipeline.Window, columns []pipeline.Column, pin func()) (want Want) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if s.failed != nil || s.listsWholeLocked() {
+	if s.failed != nil {
 		return want
 	}
+	want.Moment = s.momentLocked()
 	section := pipeline.ReadSection(w.Sections[s.Number], w.From)
+	var members asking
 	for c, ok := section.Next(); ok; c, ok = section.Next() {
 		if c.Op != pipeline.OpCell && section.Operation.ID != 0 { // no table can hold 0: Apply reports it
-			s.wantsLocked(&section.Operation, w, columns, &want)
+			s.wantsLocked(&section.Operation, w, columns, &members, &want)
 		}
 	}
+	s.askLocked(&members, &want)
 	if !want.Empty() {
 		want.Published = s.residency.published
 		want.sort()
@@ -105,7 +111,32 @@ func (s *Shard) Wants(w *pipeline.Window, columns []pipeline.Column, pin func())
 	return want
 }
 
-func (s *Shard) wantsLocked(o *pipeline.Operation, w *pipeline.Window, columns []pipeline.Column, want *Want) {
+// asking are members that are asked for together, so that cache misses overlap.
+type asking struct {
+	n    int
+	list [cellsMax]operation
+}
+
+// askLocked adds those to want that memory does not know.
+func (s *Shard) askLocked(members *asking, want *Want) {
+	list := members.list[:members.n]
+	members.n = 0
+	touched := uint64(0)
+	for i := range list {
+		if m := &list[i]; m.set.filter != nil {
+			touched += m.set.filter.Touch(m.print)
+		}
+	}
+	runtime.KeepAlive(touched)
+	for i := range list {
+		m := &list[i]
+		if _, known := s.memberLocked(m.set, m.id, m.member, m.print); !known {
+			want.Members = append(want.Members, Asked{m.set.column, m.id, m.member})
+		}
+	}
+}
+
+func (s *Shard) wantsLocked(o *pipeline.Operation, w *pipeline.Window, columns []pipeline.Column, members *asking, want *Want) {
 	id, other := o.ID, o.Other
 	switch o.Op {
 	case pipeline.OpFollow, pipeline.OpUnfollow, pipeline.OpFollowed, pipeline.OpUnfollowed:
@@ -120,9 +151,11 @@ func (s *Shard) wantsLocked(o *pipeline.Operation, w *pipeline.Window, columns [
 		if err != nil || o.Member.A == 0 { // Apply says so
 			return
 		}
-		if _, _, known := t.get(id, o.Member); !known {
-			want.Members = append(want.Members, Asked{t.column, id, o.Member})
+		if members.n == cellsMax {
+			s.askLocked(members, want)
 		}
+		members.list[members.n] = operation{id: id, set: t, member: o.Member, print: hot.PrintOf(id, o.Member)}
+		members.n++
 	case pipeline.OpPost, pipeline.OpUnpost:
 		if !s.residency.outboxes.all && !s.outboxes.Has(id) {
 			want.Authors = append(want.Authors, id)
@@ -163,13 +196,11 @@ func (s *Shard) Install(want *Want, l *Loaded) bool {
 
 func (s *Shard) installMemberLocked(of *Asked, onDisk Membership) {
 	t := s.setOf(of.Column)
-	if _, _, known := t.members.Get(of.ID, of.Member); known {
+	if _, _, known := t.read.Get(of.ID, of.Member); known {
 		return
 	}
 	is, _ := s.overDiskLocked(memberKey{kindMember, t.number, of.ID, of.Member}, onDisk)
-	if is.There || !t.loaded.all {
-		t.members.Put(of.ID, of.Member, is.Second, is.There)
-	}
+	t.read.Put(of.ID, of.Member, is.Second, is.There)
 }
 
 func (s *Shard) installUsersLocked(users []User) {

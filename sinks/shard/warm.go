@@ -95,7 +95,7 @@ func (s *Shard) freshLocked(kind kind, of *Stretch) (ids []uint64) {
 		if c == nil {
 			continue
 		}
-		for _, e := range c.list {
+		for _, e := range c.list.All {
 			if e.kind == kind && of.has(e.a) {
 				ids = append(ids, e.a)
 			}
@@ -105,20 +105,30 @@ func (s *Shard) freshLocked(kind kind, of *Stretch) (ids []uint64) {
 	return slices.Compact(ids)
 }
 
-// InstallMembers puts in all members of one column's sets, of a stretch, that are on
-// disk, in the disk's order.
-func (s *Shard) InstallMembers(published uint64, column pipeline.Column, members []Asked, found []Membership, of *Stretch) bool {
+// NoteMembers has the filter of one column's sets know all members of a stretch that are
+// on disk, in the disk's order, whatever was published since: what windows add it knows.
+func (s *Shard) NoteMembers(column pipeline.Column, prints []hot.Print, of *Stretch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.currentLocked(published) {
-		return false
+	t := s.setOf(column)
+	for _, print := range prints {
+		t.note(print, s.state.Time/1000)
 	}
-	for i := range members {
-		s.installMemberLocked(&members[i], found[i])
-	}
-	s.setOf(column).loaded.extend(of)
+	t.loaded.extend(of)
 	s.measureLocked()
-	return true
+}
+
+// Loaded says that nothing more is loaded: the filter of a set that is not whole is given
+// up.
+func (s *Shard) Loaded() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.sets {
+		if !t.filtered() {
+			t.giveUp()
+		}
+	}
+	s.measureLocked()
 }
 
 // InstallCounter puts in all rows of one counter, with ids of a stretch, that
@@ -145,45 +155,16 @@ func (s *Shard) InstallCounter(published uint64, counter int, ids []uint64, cell
 	return true
 }
 
-// Bulk comes before InstallCounter of all rows, and Fit after it: they take less time,
-// and for that time up to twice the memory.
-func (s *Shard) Bulk() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, rows := range s.rows {
-		rows.Bulk()
-	}
-}
-
-// fitSegments are fitted at a time: a millisecond or two under the lock.
-const fitSegments = 8
-
-// Fit ends Bulk.
-func (s *Shard) Fit() {
-	for _, rows := range s.rows {
-		for next, done := uint64(0), false; !done; {
-			next, done = s.fit(rows, next)
-		}
-	}
-}
-
-func (s *Shard) fit(rows *hot.Table, from uint64) (next uint64, done bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	defer s.measureLocked()
-	return rows.Fit(from, fitSegments)
-}
-
 // putFreshRowsLocked makes rows of a stretch whole of which only changes are
 // known: those on disk are whole already.
 func (s *Shard) putFreshRowsLocked(l *layer, of *Stretch) {
 	none := make([]int64, len(l.cells))
-	fresh := [][]uint64{s.rows[l.counter].Changed()}
+	fresh := []*hot.Table{s.rows[l.counter]}
 	if f := &s.flight; f.partial != nil && f.partial[l.counter] != nil {
-		fresh = append(fresh, f.partial[l.counter].Changed())
+		fresh = append(fresh, f.partial[l.counter])
 	}
-	for _, list := range fresh {
-		for _, id := range list {
+	for _, rows := range fresh {
+		for id := range rows.Changed {
 			if of.has(id) {
 				s.putRowLocked(l, id, none)
 			}

@@ -134,10 +134,10 @@ func FuzzApply(f *testing.F) {
 		commons := tier.NewCommons(shard.NewCommons(1, shard.NewClock(100), started.State(), []string{"a"}, nil, shard.ChannelLimits{}), store, 1)
 		var said []string
 		for _, s := range []interface {
-			Prepare(*pipeline.Window, []pipeline.Column) error
+			Prepare(*pipeline.Window, []pipeline.Column, shard.Moment) (shard.Moment, error)
 			Apply(uint64, *pipeline.Window, []pipeline.Column) error
 		}{warm, started, commons} {
-			if err := s.Prepare(w, columns); err != nil {
+			if _, err := s.Prepare(w, columns, shard.Moment{}); err != nil {
 				t.Fatal(err)
 			}
 			err := s.Apply(2, w, columns)
@@ -177,7 +177,8 @@ func FuzzApply(f *testing.F) {
 			}
 		}
 		for _, s := range []*tier.Shard{warm, started} {
-			if err := errors.Join(s.Prepare(next, nil), s.Apply(3, next, nil)); err != nil {
+			_, err := s.Prepare(next, nil, shard.Moment{})
+			if err = errors.Join(err, s.Apply(3, next, nil)); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync"
 
 	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/sinks/hot"
 	"github.com/tidemark-io/tidemark/sinks/tier"
 )
 
@@ -39,7 +41,8 @@ func newSetsTwin(schema *pipeline.Schema) *setsTwin {
 // to the twin.
 func (t *setsTwin) operation(r *rand.Rand, section []byte, from, at pipeline.Position, second int64) []byte {
 	column := t.schema.Sets()[r.IntN(len(t.schema.Sets()))]
-	id, m := 1+r.Uint64N(twinIDs), t.member(r, column)
+	id := 1 + r.Uint64N(twinIDs)
+	m := t.member(r, column, id)
 	rows, counts := t.rows[column], t.counts[column]
 	if rows[id] == nil {
 		rows[id] = map[pipeline.Member]int64{}
@@ -69,7 +72,25 @@ func (t *setsTwin) operation(r *rand.Rand, section []byte, from, at pipeline.Pos
 	return pipeline.AppendOperation(section, from, &o)
 }
 
-func (t *setsTwin) member(r *rand.Rand, column pipeline.Column) pipeline.Member {
+// alike are two members of each set that have the same print in its filter.
+var alike = sync.OnceValue(func() (pairs [1 + twinIDs][2]uint64) {
+	for id := range pairs {
+		seen := map[hot.Print]uint64{}
+		for a := uint64(1); pairs[id][0] == 0; a++ {
+			print := hot.PrintOf(uint64(id), pipeline.Member{A: a})
+			if seen[print] != 0 {
+				pairs[id] = [2]uint64{seen[print], a}
+			}
+			seen[print] = a
+		}
+	}
+	return pairs
+})
+
+func (t *setsTwin) member(r *rand.Rand, column pipeline.Column, id uint64) pipeline.Member {
+	if r.IntN(3) == 0 {
+		return pipeline.Member{A: alike()[id][r.IntN(2)]}
+	}
 	m := pipeline.Member{A: 1 + r.Uint64N(9)}
 	if t.schema.Columns[column].Set.Wide() {
 		m.B = r.Uint64N(3)
@@ -92,7 +113,8 @@ func (t *setsTwin) compare(r *rand.Rand, s *tier.Shard, now int64) error {
 		if err := t.compareRows(r, s, column, ids, now); err != nil {
 			return err
 		}
-		if err := t.compareList(s, column, ids[r.IntN(len(ids))], t.member(r, column), 1+r.IntN(5), now); err != nil {
+		id := ids[r.IntN(len(ids))]
+		if err := t.compareList(s, column, id, t.member(r, column, id), 1+r.IntN(5), now); err != nil {
 			return err
 		}
 	}
@@ -122,7 +144,7 @@ func (t *setsTwin) compareRows(r *rand.Rand, s *tier.Shard, column pipeline.Colu
 	counter := t.schema.Columns[column].Counter
 	var b tier.Batch
 	for range r.IntN(4) {
-		b.Sets = append(b.Sets, pipeline.MemberOf{Column: column, Member: t.member(r, column)})
+		b.Sets = append(b.Sets, pipeline.MemberOf{Column: column, Member: t.member(r, column, ids[0])})
 	}
 	_, failed := s.Read(counter, ids, &b, onDisk(), func(i int, cells []int64) {
 		if is, want := cells[column-t.schema.Counters[counter].First], t.counts[column][ids[i]]; is != want && err == nil {

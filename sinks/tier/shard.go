@@ -115,20 +115,23 @@ func (t *Shard) unreadable(err error) error {
 
 // Prepare brings into memory what a window needs. The owner calls it before it
 // applies the window; after nil all of it is there. Others may call it ahead,
-// beside the owner: most of the work is done then, if not all.
-func (t *Shard) Prepare(w *pipeline.Window, columns []pipeline.Column) error {
+// beside the owner: nearly always the work is done then, and was is the moment that they
+// were given.
+func (t *Shard) Prepare(w *pipeline.Window, columns []pipeline.Column, was shard.Moment) (shard.Moment, error) {
+	if was.Looked && t.Is(was) {
+		return was, nil
+	}
 	var view *cold.View
 	want := t.Wants(w, columns, func() { view = t.stack.View() })
 	if want.Empty() {
-		return nil
+		return want.Moment, nil
 	}
 	defer view.Close()
 	l, err := load(view, &want)
-	if err != nil {
-		return t.unreadable(err)
+	if err != nil || !t.Install(&want, l) {
+		return shard.Moment{}, t.unreadable(err)
 	}
-	t.Install(&want, l)
-	return nil
+	return want.Moment, nil
 }
 
 // load reads what is wanted.
@@ -252,7 +255,9 @@ func (c *Commons) Load() error {
 func (c *Commons) Section() pipeline.Shard { return c.number }
 
 // Prepare has nothing to do.
-func (c *Commons) Prepare(*pipeline.Window, []pipeline.Column) error { return nil }
+func (c *Commons) Prepare(*pipeline.Window, []pipeline.Column, shard.Moment) (shard.Moment, error) {
+	return shard.Moment{}, nil
+}
 
 // Write passes on what was handed over.
 func (c *Commons) Write(to *cold.Checkpoint) { c.Commons.Write(to.Shard(c.number)) }

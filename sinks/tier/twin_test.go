@@ -120,7 +120,7 @@ func (w *twins) step() {
 			bytes = w.Int64N(4000)
 		}
 		w.must(w.some.Warm(tier.WarmOptions{
-			Bytes: bytes, Bounds: w.IntN(2) << 10, Entries: 1 + w.IntN(40), Bulk: w.IntN(2) == 0,
+			Bytes: bytes, Bounds: w.IntN(2) << 10, Entries: 1 + w.IntN(40),
 			More: func() bool { left--; return left > 0 || left < -20 },
 		}))
 	default:
@@ -175,7 +175,16 @@ func (w *twins) window() *pipeline.Window {
 }
 
 func (w *twins) apply(win *pipeline.Window) {
-	w.must(w.some.Prepare(win, w.columns), w.some.Apply(uint64(slices.Index(w.windows, win)+1), win, w.columns))
+	was, err := w.some.Prepare(win, w.columns, shard.Moment{}) // ahead, and then:
+	w.must(err)
+	switch w.IntN(6) {
+	case 0:
+		w.checkpoint()
+	case 1:
+		w.some.Shed(w.Float64())
+	}
+	_, err = w.some.Prepare(win, w.columns, was)
+	w.must(err, w.some.Apply(uint64(slices.Index(w.windows, win)+1), win, w.columns))
 }
 
 // checkpoint hands over, or ends a checkpoint that has been handed over.

@@ -11,8 +11,8 @@ import (
 )
 
 // After a start memory is empty. Warm fills it while queries are answered and
-// windows applied: outboxes first, because every feed asks many of them, then
-// users, rows and edges, each kind in the order of the disk.
+// windows applied: outboxes first, because every feed asks many of them, then users,
+// rows and the prints of members, each kind in the order of the disk.
 
 // PartMax is how many entries are read at a time at most: some milliseconds, so
 // that a checkpoint rarely comes between and it has to be read again, and the
@@ -31,7 +31,6 @@ type WarmOptions struct {
 	Bytes   int64             // of the newest runs on disk, which it loads; or Everything, after which nothing is only on disk
 	Bounds  int               // bytes of memory for what bounds the newest posts of all authors: it comes first, unless Everything is loaded
 	Entries int               // that it reads at a time
-	Bulk    bool              // there is room for the rows twice
 	More    func() bool       // asked between parts: it goes on until it is through or this says no
 	Turn    func(part func()) // does a part, when it may; nil: at once
 }
@@ -39,6 +38,7 @@ type WarmOptions struct {
 // Warm loads what there is on the disk, the newest first.
 func (t *Shard) Warm(o WarmOptions) error {
 	defer t.warmed.Store(true)
+	defer t.Loaded()
 	o.Entries = min(o.Entries, PartMax)
 	if o.Turn == nil {
 		o.Turn = func(part func()) { part() }
@@ -72,7 +72,7 @@ func (w *warming) load() error {
 			return err
 		}
 		for newest := range runs {
-			if err := inOrder(newest+1, w.newestOutboxes, w.newestUsers, w.newestRows, w.newestMembers); err != nil {
+			if err := inOrder(newest+1, w.newestOutboxes, w.newestUsers, w.newestRows); err != nil {
 				return err
 			}
 		}
@@ -232,10 +232,7 @@ func readPieces(view *cold.View, part *cold.Part) (pieces []piece, err error) {
 }
 
 func (w *warming) rows() error {
-	if w.o.Bulk {
-		w.Bulk()
-		defer w.Fit()
-	}
+	defer w.FitAll()
 	part := cold.Part{Most: w.o.Entries}
 	place, from := 0, uint64(0) // in w.order, and of an id: where the walk is
 	return w.each(func(view *cold.View, published uint64) (through bool, err error) {
@@ -269,9 +266,9 @@ func (w *warming) rows() error {
 	})
 }
 
-// members loads followers, then the sets of columns.
+// members has filters know followers, then the sets of columns.
 func (w *warming) members() error {
-	for _, column := range w.sets() {
+	for _, column := range append([]pipeline.Column{shard.NoColumn}, w.schema.Sets()...) {
 		if err := w.membersOf(column); err != nil {
 			return err
 		}
@@ -279,39 +276,25 @@ func (w *warming) members() error {
 	return nil
 }
 
-// sets are the columns that have sets; shard.NoColumn: followers.
-func (w *warming) sets() []pipeline.Column {
-	return append([]pipeline.Column{shard.NoColumn}, w.schema.Sets()...)
-}
-
 func (w *warming) membersOf(column pipeline.Column) error {
 	part, from := cold.Part{Most: w.o.Entries}, hot.Pair{}
-	return w.each(func(view *cold.View, published uint64) (through bool, err error) {
-		next, to := part, from
-		members, found, err := readSets(view, column, &next)
-		if n := len(members); n > 0 { // the next part may have others with the last one's first word
-			to = hot.Pair{A: members[n-1].ID, B: members[n-1].Member.A}
+	return w.each(func(view *cold.View, _ uint64) (through bool, err error) {
+		to, prints := from, make([]hot.Print, 0, part.Most)
+		visit := func(id uint64, m pipeline.Member, _ int64) { // the next part may have others with the last one's first word
+			to, prints = hot.Pair{A: id, B: m.A}, append(prints, hot.PrintOf(id, m))
 		}
-		if err != nil || !w.InstallMembers(published, column, members, found, &shard.Stretch{From: from, To: to, End: next.Done}) {
+		if column == shard.NoColumn {
+			err = view.WalkEdges(&part, func(user, follower uint64) { visit(user, pipeline.Member{A: follower}, 0) })
+		} else {
+			err = view.WalkMembers(column, &part, visit)
+		}
+		if err != nil {
 			return false, err
 		}
-		part, from = next, to
+		w.NoteMembers(column, prints, &shard.Stretch{From: from, To: to, End: part.Done})
+		from = to
 		return part.Done, nil
 	})
-}
-
-// readSets reads a part of the members of one column's sets.
-func readSets(view *cold.View, column pipeline.Column, part *cold.Part) (members []shard.Asked, found []shard.Membership, err error) {
-	visit := func(id uint64, m pipeline.Member, second int64) {
-		members = append(members, shard.Asked{Column: column, ID: id, Member: m})
-		found = append(found, shard.Membership{Second: second, There: true})
-	}
-	if column == shard.NoColumn {
-		err = view.WalkEdges(part, func(user, follower uint64) { visit(user, pipeline.Member{A: follower}, 0) })
-		return members, found, err
-	}
-	err = view.WalkMembers(column, part, visit)
-	return members, found, err
 }
 
 // Of what does not fit into memory, the newest runs. Which these are moves with
@@ -369,17 +352,4 @@ func (w *warming) newestRows(runs int) error {
 		}
 		return true, nil
 	})
-}
-
-func (w *warming) newestMembers(runs int) error {
-	for _, column := range w.sets() {
-		err := w.newest(runs, w.o.Entries, func(view *cold.View, published uint64, part *cold.Part) (bool, error) {
-			members, found, err := readSets(view, column, part)
-			return err == nil && w.InstallMembers(published, column, members, found, nil), err
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -265,7 +265,7 @@ func (g *Generation) memoryFigures(c *figures.Collector, l *looked) {
 			}
 		})
 	}
-	entries("entries", "Entries in memory besides counter rows: users with marks and followees, authors with posts, known edges by who is followed, known members of columns' sets.", func(s shard.Stats) [4]int {
+	entries("entries", "Entries in memory besides counter rows: users with marks and followees, authors with posts, prints of followers and of members of columns' sets.", func(s shard.Stats) [4]int {
 		return [4]int{s.Users, s.Authors, s.Edges, s.Members}
 	})
 	entries("entry_bytes", "Memory of those entries.", func(s shard.Stats) [4]int {
