@@ -27,8 +27,9 @@ type applier interface {
 	Name() string
 	Section() pipeline.Shard // which of a window's sections is its
 	// Prepare reads what a window needs and memory does not hold; any goroutine may call
-	// it ahead, and gives the owner what it was given.
-	Prepare(w *pipeline.Window, columns []pipeline.Column, was shard.Moment) (shard.Moment, error)
+	// it ahead, and gives the owner what it was given. Ready says whether that still holds.
+	Prepare(w *pipeline.Window, columns []pipeline.Column) (shard.Moment, error)
+	Ready(was shard.Moment) bool
 	Apply(sequence uint64, w *pipeline.Window, columns []pipeline.Column) error
 	State() shard.State // from any goroutine
 	Err() error         // from any goroutine
@@ -174,7 +175,7 @@ func (o *owner) ahead() {
 			if o.node.stopping.Load() {
 				break
 			}
-			o.node.o.Turn(func() { h.prepared[i], _ = u.Prepare(h.window, h.columns, shard.Moment{}) }) // of an error the owner hears, too
+			o.node.o.Turn(func() { h.prepared[i], _ = u.Prepare(h.window, h.columns) }) // of an error the owner hears, too
 		}
 		o.prepared <- h
 	}
@@ -270,8 +271,8 @@ func (o *owner) apply(h handed) {
 			return
 		}
 		was := u.Err()
-		if was == nil {
-			o.prepare(u, h, h.prepared[i])
+		if was == nil && !u.Ready(h.prepared[i]) {
+			o.prepare(u, h)
 			was = u.Err()
 		}
 		if o.commons != nil && u == unit(o.commons) {
@@ -297,11 +298,11 @@ func (o *owner) apply(h handed) {
 
 // prepare returns when everything that a window needs of a unit is in memory,
 // or the unit has stopped. Nearly always the work was done ahead.
-func (o *owner) prepare(u unit, h handed, was shard.Moment) {
+func (o *owner) prepare(u unit, h handed) {
 	w := h.window
 	for {
 		var err error
-		o.node.o.Turn(func() { _, err = u.Prepare(w, h.columns, was) })
+		o.node.o.Turn(func() { _, err = u.Prepare(w, h.columns) })
 		switch {
 		case err == nil || u.Err() != nil:
 			return

@@ -47,9 +47,9 @@ func (r *runCommand) Run(t *terminal) error {
 			return err
 		}
 	}
+	defer runtime.KeepAlive(ballast())
 	boundMemory(c)
 	collectSooner()
-	defer runtime.KeepAlive(ballast())
 	processors := runtime.GOMAXPROCS(0)
 	setThreads(processors)
 	ctx := untilSignal()
@@ -122,8 +122,10 @@ func untilFailed(ctx context.Context, n *node.Node) (context.Context, context.Ca
 // Go's. It is no hard limit; GOMEMLIMIT in the environment has the last word.
 func boundMemory(c *config.Config) {
 	const notGo = 32 * config.MiB
+	most := c.Memory.Budget + c.Memory.Budget/4 + 256*config.MiB - notGo
+	reserveHugePages(int(most))
 	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(int64(c.Memory.Budget + c.Memory.Budget/4 + 256*config.MiB - notGo + heapFloor))
+		debug.SetMemoryLimit(int64(most + heapFloor))
 	}
 }
 

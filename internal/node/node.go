@@ -125,7 +125,7 @@ func newNode(c *config.Config, o Options) *Node {
 		o: o, config: c, log: o.Logger, registry: prometheus.NewRegistry(), failed: make(chan struct{}),
 		shared: &counting.Process{
 			Version: o.Version, Processors: o.Processors, Clock: o.Clock, Log: o.Logger, Lines: shardlog.New(o.Logger),
-			MoveLimit: move.NewLimiter(int64(c.Cluster.MoveRate)),
+			MoveLimit: move.NewLimiter(int64(c.Cluster.MoveRate)), Counting: pipeline.NewTurns(o.Processors),
 		},
 	}
 	if c.Rebuild.Cores < o.Processors { // else nothing is held back

@@ -374,7 +374,7 @@ func (d *derivation) apply(ctx context.Context, w *pipeline.Window) error {
 		}
 		err := d.choose(w, s)
 		if err == nil {
-			_, err = t.Prepare(w, d.columns, shard.Moment{})
+			_, err = t.Prepare(w, d.columns)
 		}
 		if err == nil {
 			err = t.Apply(d.sequence, w, d.columns)

@@ -101,9 +101,10 @@ func (s *Shard) Pin(pin func()) (published uint64, err error) {
 	return s.residency.published, nil
 }
 
-// Moment is when Wants looked. At the same moment the same is known, or more.
+// Moment is when Wants looked; as long as it is there, what was known is. The zero value
+// is none.
 type Moment struct {
-	Looked               bool // else it is none
+	some                 bool
 	published, evictions uint64
 }
 
@@ -111,8 +112,8 @@ func (s *Shard) momentLocked() Moment {
 	return Moment{true, s.residency.published, s.residency.evictions}
 }
 
-// Is says whether it is the same moment still.
-func (s *Shard) Is(m Moment) bool {
+// Ready says whether it is the same moment still.
+func (s *Shard) Ready(m Moment) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.failed == nil && m == s.momentLocked()

@@ -134,10 +134,10 @@ func FuzzApply(f *testing.F) {
 		commons := tier.NewCommons(shard.NewCommons(1, shard.NewClock(100), started.State(), []string{"a"}, nil, shard.ChannelLimits{}), store, 1)
 		var said []string
 		for _, s := range []interface {
-			Prepare(*pipeline.Window, []pipeline.Column, shard.Moment) (shard.Moment, error)
+			Prepare(*pipeline.Window, []pipeline.Column) (shard.Moment, error)
 			Apply(uint64, *pipeline.Window, []pipeline.Column) error
 		}{warm, started, commons} {
-			if _, err := s.Prepare(w, columns, shard.Moment{}); err != nil {
+			if _, err := s.Prepare(w, columns); err != nil {
 				t.Fatal(err)
 			}
 			err := s.Apply(2, w, columns)
@@ -177,7 +177,7 @@ func FuzzApply(f *testing.F) {
 			}
 		}
 		for _, s := range []*tier.Shard{warm, started} {
-			_, err := s.Prepare(next, nil, shard.Moment{})
+			_, err := s.Prepare(next, nil)
 			if err = errors.Join(err, s.Apply(3, next, nil)); err != nil {
 				t.Fatal(err)
 			}

@@ -115,12 +115,9 @@ func (t *Shard) unreadable(err error) error {
 
 // Prepare brings into memory what a window needs. The owner calls it before it
 // applies the window; after nil all of it is there. Others may call it ahead,
-// beside the owner: nearly always the work is done then, and was is the moment that they
-// were given.
-func (t *Shard) Prepare(w *pipeline.Window, columns []pipeline.Column, was shard.Moment) (shard.Moment, error) {
-	if was.Looked && t.Is(was) {
-		return was, nil
-	}
+// beside the owner: as long as the moment that they are given is there still, the work is
+// done.
+func (t *Shard) Prepare(w *pipeline.Window, columns []pipeline.Column) (shard.Moment, error) {
 	var view *cold.View
 	want := t.Wants(w, columns, func() { view = t.stack.View() })
 	if want.Empty() {
@@ -255,9 +252,12 @@ func (c *Commons) Load() error {
 func (c *Commons) Section() pipeline.Shard { return c.number }
 
 // Prepare has nothing to do.
-func (c *Commons) Prepare(*pipeline.Window, []pipeline.Column, shard.Moment) (shard.Moment, error) {
+func (c *Commons) Prepare(*pipeline.Window, []pipeline.Column) (shard.Moment, error) {
 	return shard.Moment{}, nil
 }
+
+// Ready is always so.
+func (c *Commons) Ready(shard.Moment) bool { return true }
 
 // Write passes on what was handed over.
 func (c *Commons) Write(to *cold.Checkpoint) { c.Commons.Write(to.Shard(c.number)) }

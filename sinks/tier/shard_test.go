@@ -63,7 +63,7 @@ func window(s *tier.Shard, operations ...pipeline.Operation) *pipeline.Window {
 // apply applies the next window as an owner does.
 func apply(t testing.TB, s *tier.Shard, w *pipeline.Window) {
 	t.Helper()
-	_, err := s.Prepare(w, []pipeline.Column{0, 1}, shard.Moment{})
+	_, err := s.Prepare(w, []pipeline.Column{0, 1})
 	if err = errors.Join(err, s.Apply(s.State().Sequence+1, w, []pipeline.Column{0, 1})); err != nil {
 		t.Fatal(err)
 	}

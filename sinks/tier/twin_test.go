@@ -175,7 +175,7 @@ func (w *twins) window() *pipeline.Window {
 }
 
 func (w *twins) apply(win *pipeline.Window) {
-	was, err := w.some.Prepare(win, w.columns, shard.Moment{}) // ahead, and then:
+	was, err := w.some.Prepare(win, w.columns) // ahead, and then:
 	w.must(err)
 	switch w.IntN(6) {
 	case 0:
@@ -183,7 +183,9 @@ func (w *twins) apply(win *pipeline.Window) {
 	case 1:
 		w.some.Shed(w.Float64())
 	}
-	_, err = w.some.Prepare(win, w.columns, was)
+	if !w.some.Ready(was) {
+		_, err = w.some.Prepare(win, w.columns)
+	}
 	w.must(err, w.some.Apply(uint64(slices.Index(w.windows, win)+1), win, w.columns))
 }
 

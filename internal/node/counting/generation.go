@@ -99,6 +99,7 @@ type Process struct {
 	Log        *slog.Logger
 	Lines      *shardlog.Lines // of the log, about shards
 	MoveLimit  *move.Limiter   // of the bytes read from other nodes; nil: none
+	Counting   pipeline.Turns  // in which the generation that serves computes: of more threads than processors some are free for requests
 	Turns      pipeline.Turns  // in which the second generation computes, and what compares
 	Dir        *datadir.Dir    // nil: this process only answers
 	Name       string          // of this node, among all nodes
@@ -318,11 +319,12 @@ func (g *Generation) undoOpened() {
 	}
 }
 
-// turn does a piece of work: at once if the generation serves, and in its turn while
-// another one does. So it has all processors from the moment on in which it serves.
+// turn does a piece of work in its turn. The generation that serves has one for each
+// processor, and another one has its own. So it has all processors from the moment on in
+// which it serves.
 func (g *Generation) turn(work func()) {
 	if g.host.IsServing(g) {
-		work()
+		g.Counting.Do(work)
 		return
 	}
 	g.Turns.Do(work)
