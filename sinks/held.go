@@ -181,6 +181,7 @@ func (n *Node) open(number pipeline.Shard, sequenceMax uint64) (*tier.Shard, err
 	}
 	state, err := n.storedState(number, sequenceMax)
 	s := tier.New(shard.New(number, n.schema, n.o.Users, n.clock, state), n.store)
+	s.Turn, s.Disk = n.o.Turn, n.o.Disk
 	s.Joins = n.o.Joins
 	return s, err
 }

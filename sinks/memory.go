@@ -98,8 +98,7 @@ func (n *Node) Warmth() (loaded, all int) {
 func (n *Node) warm(shards []*tier.Shard) {
 	shards = slices.DeleteFunc(slices.Clone(shards), (*tier.Shard).Warmed) // nothing of them is on disk
 	all := tier.WarmOptions{
-		Bytes: n.perShard(), Bounds: n.shardsMay() / boundsShare / n.holds(), Entries: n.entriesAtATime(),
-		Turn: n.o.Turn,
+		Bytes: n.perShard(), Bounds: n.shardsMay() / boundsShare / n.holds(), Entries: n.entriesAtATime(), Tight: !n.fits(2),
 	}
 	more := func(s *tier.Shard) bool { // each its share: one must not take that of those after it
 		share := (n.shardsMay() - n.shardsMay()/slack) / n.holds()
@@ -136,15 +135,15 @@ const perDiskByte = 8
 // perShard is how many bytes of each shard's newest runs may be loaded: no more
 // than there is memory, as no entry takes less there. Shards are alike.
 func (n *Node) perShard() int64 {
-	if n.fits() {
+	if n.fits(1) {
 		return tier.Everything
 	}
 	return int64(n.shardsMay() / n.holds())
 }
 
-// fits says whether memory has room for all that is on disk.
-func (n *Node) fits() bool {
-	return n.budget() == 0 || n.store.RunBytes() <= int64(n.shardsMay())/perDiskByte
+// fits says whether memory has room for all that is on disk, so many times.
+func (n *Node) fits(times int64) bool {
+	return n.budget() == 0 || n.store.RunBytes() <= int64(n.shardsMay())/perDiskByte/times
 }
 
 // boundsShare is how much of the shards' memory may bound the newest posts of

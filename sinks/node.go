@@ -39,6 +39,7 @@ type Options struct {
 	CommitRows      int               // that make a commit large enough for no more shards; 0: 1024
 	MemoryBytes     int               // for what shards hold in memory; 0: as much as there is
 	Turn            func(work func()) // does what takes a processor, some milliseconds at a time, when it may; nil: at once
+	Disk            func(work func()) // does what may wait for the disk as well; nil: at once
 	Users           shard.Limits
 	Notices         []string // configured channels, by kind
 	Dots            []string
@@ -121,8 +122,12 @@ type NodeStats struct {
 func NewNode(store *cold.Store, o Options) (*Node, error) {
 	n := &Node{store: store, schema: store.Schema(), o: o, clock: shard.NewClock(max(o.Users.Retention, o.Users.Inactive))}
 	n.memory.Store(int64(o.MemoryBytes))
+	atOnce := func(work func()) { work() }
+	if n.o.Disk == nil {
+		n.o.Disk = atOnce
+	}
 	if n.o.Turn == nil {
-		n.o.Turn = func(work func()) { work() }
+		n.o.Turn = atOnce
 	}
 	if err := n.load(); err != nil {
 		return nil, err

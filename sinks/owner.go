@@ -27,7 +27,7 @@ type applier interface {
 	Name() string
 	Section() pipeline.Shard // which of a window's sections is its
 	// Prepare reads what a window needs and memory does not hold; any goroutine may call
-	// it ahead, and gives the owner what it was given. Ready says whether that still holds.
+	// it ahead, and passes the Moment on to the owner. Ready says whether that still is.
 	Prepare(w *pipeline.Window, columns []pipeline.Column) (shard.Moment, error)
 	Ready(was shard.Moment) bool
 	Apply(sequence uint64, w *pipeline.Window, columns []pipeline.Column) error
@@ -53,7 +53,7 @@ type keeper interface {
 // evicter is what gives memory up.
 type evicter interface {
 	Watch()             // memory is nearly full: notes what is used
-	Fit()               // gives up a little that is free
+	Fit()               // gives back some free memory
 	Shed(share float64) // gives up a part of what is in memory and on disk too
 }
 
@@ -175,7 +175,7 @@ func (o *owner) ahead() {
 			if o.node.stopping.Load() {
 				break
 			}
-			o.node.o.Turn(func() { h.prepared[i], _ = u.Prepare(h.window, h.columns) }) // of an error the owner hears, too
+			h.prepared[i], _ = u.Prepare(h.window, h.columns) // of an error the owner hears, too
 		}
 		o.prepared <- h
 	}
@@ -267,23 +267,15 @@ func (o *owner) apply(h handed) {
 		return
 	}
 	for i, u := range o.units {
+		if u.Err() == nil && !u.Ready(h.prepared[i]) {
+			o.prepare(u, h)
+		}
+	}
+	for _, u := range o.units {
 		if o.node.enough.Load() { // units may stand at different windows
 			return
 		}
-		was := u.Err()
-		if was == nil && !u.Ready(h.prepared[i]) {
-			o.prepare(u, h)
-			was = u.Err()
-		}
-		if o.commons != nil && u == unit(o.commons) {
-			o.commons.Noted(h.noted, o.node.kept())
-		}
-		var err error
-		o.node.o.Turn(func() { err = u.Apply(h.sequence, h.window, h.columns) })
-		if err != nil && was == nil {
-			o.node.o.Logger.Error("sinks: stopped; the others go on", "what", u.Name(), "error", err)
-			o.noteDurable()
-		}
+		o.node.o.Turn(func() { o.applyTo(u, h) })
 	}
 	o.observe()
 	for t, was := h.window.Time, o.node.newest.Load(); t > was && !o.node.newest.CompareAndSwap(was, t); {
@@ -296,13 +288,23 @@ func (o *owner) apply(h handed) {
 	o.relieve()
 }
 
+func (o *owner) applyTo(u unit, h handed) {
+	was := u.Err()
+	if o.commons != nil && u == unit(o.commons) {
+		o.commons.Noted(h.noted, o.node.kept())
+	}
+	if err := u.Apply(h.sequence, h.window, h.columns); err != nil && was == nil {
+		o.node.o.Logger.Error("sinks: stopped; the others go on", "what", u.Name(), "error", err)
+		o.noteDurable()
+	}
+}
+
 // prepare returns when everything that a window needs of a unit is in memory,
 // or the unit has stopped. Nearly always the work was done ahead.
 func (o *owner) prepare(u unit, h handed) {
 	w := h.window
 	for {
-		var err error
-		o.node.o.Turn(func() { _, err = u.Prepare(w, h.columns) })
+		_, err := u.Prepare(w, h.columns)
 		switch {
 		case err == nil || u.Err() != nil:
 			return
@@ -344,6 +346,9 @@ func (o *owner) shed() {
 		for _, u := range o.units {
 			u.Watch()
 		}
+	}
+	for _, u := range o.units {
+		o.node.o.Turn(u.Fit)
 	}
 	if share := o.node.excess(); share > 0 {
 		for _, u := range o.units {

@@ -166,13 +166,13 @@ func (o *owner) handOver() *commit {
 // commit writes what was handed over.
 func (o *owner) commit(c *commit) {
 	begun := time.Now()
+	checkpoint := o.node.store.Begin()
 	o.node.o.Turn(func() {
-		checkpoint := o.node.store.Begin()
 		for _, u := range c.units {
 			u.Write(checkpoint)
 		}
-		c.err = checkpoint.Commit()
 	})
+	o.node.o.Disk(func() { c.err = checkpoint.Commit() })
 	o.node.Stats.CheckpointNanos.Add(uint64(time.Since(begun)))
 	o.committed <- c
 }

@@ -216,6 +216,7 @@ func (d *derivation) add(store *cold.Store, number pipeline.Shard) error {
 		return d.commons.Load()
 	}
 	d.shards[number] = tier.New(shard.New(number, a.Schema, a.Users, d.clock, state), store)
+	d.shards[number].Loaded() // no more than what is asked for
 	p.units = append(p.units, d.shards[number])
 	return nil
 }

@@ -56,13 +56,22 @@ func (x *index) size(depth uint8, rows, least int) int {
 // sizeAfter is the next step of a buffer that is full.
 func (x *index) sizeAfter(size int) int {
 	if x.loose && size < segmentMax {
-		return min(2*size, segmentMax)
+		return min(sizeOf(2*size), segmentMax)
 	}
 	if size < smallSizes[len(smallSizes)-1] {
 		at, _ := slices.BinarySearch(smallSizes[:], size+1)
 		return smallSizes[at]
 	}
 	return size + max(segmentStep, size/segmentMax*(segmentMax/8)) // an eighth, once it cannot be split
+}
+
+// sizeOf is the smallest buffer of so many bytes that the allocator gives.
+func sizeOf(bytes int) int {
+	if bytes <= smallSizes[len(smallSizes)-1] {
+		at, _ := slices.BinarySearch(smallSizes[:], bytes)
+		return smallSizes[at]
+	}
+	return (bytes + segmentStep - 1) / segmentStep * segmentStep
 }
 
 // newSegment makes an empty segment for so many rows.

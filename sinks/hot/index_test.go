@@ -173,6 +173,11 @@ func TestIndexSizes(t *testing.T) {
 		if got := cap(append([]byte(nil), make([]byte, size)...)); got != size {
 			t.Errorf("a buffer of %d bytes takes %d", size, got)
 		}
+		x.loose = true
+		if loose := x.sizeAfter(size); size < segmentMax && cap(append([]byte(nil), make([]byte, loose)...)) != loose {
+			t.Errorf("a loose buffer of %d bytes grows to %d", size, loose)
+		}
+		x.loose = false
 		next := x.sizeAfter(size)
 		if next <= size || next-size > max(size/3, 128) {
 			t.Errorf("a buffer of %d bytes grows to %d", size, next)

@@ -107,7 +107,6 @@ func NewTable(bits []int) *Table {
 		at += width
 	}
 	t.index = *newIndex(1, at, 0)
-	t.index.loose = true
 	return t
 }
 
@@ -266,11 +265,11 @@ func (t *Table) Put(id uint64, cells []int64) {
 	}
 }
 
-// Tighten has the table grow in small steps from now on: it takes a tenth more memory than
-// its rows, and not up to as much again, and a new row costs more time.
-func (t *Table) Tighten() { t.index.loose = false }
+// Loosen says whether the table may take up to twice the memory of its rows, so that a new
+// one costs less time. Else it grows in small steps, and takes a tenth more.
+func (t *Table) Loosen(loose bool) { t.index.loose = loose }
 
-// Free is the number of rows that the table has room for.
+// Free is the number of free places.
 func (t *Table) Free() int { return t.index.slots - t.index.rows() }
 
 // Fit gives back memory, in so many segments from one on. A segment takes 0.2 ms. next is
@@ -304,7 +303,8 @@ func (t *Table) Complete(id uint64, base []int64) {
 // Dirty is the number of dirty rows.
 func (t *Table) Dirty() int { return t.changed.Len() }
 
-// Changed visits the ids of the dirty rows, in no order. None may be changed meanwhile.
+// Changed visits the ids of the dirty rows, in no order. No row may become dirty, or clean,
+// meanwhile.
 func (t *Table) Changed(visit func(id uint64) bool) {
 	for _, id := range t.changed.All {
 		if !visit(*id) {

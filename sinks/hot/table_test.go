@@ -330,7 +330,7 @@ func tableAgrees(t *rapid.T) {
 				x.readAgrees(t, unmix(pipeline.Mix(id)^1<<bit))
 			}
 		},
-		"tighten": func(*rapid.T) { x.Tighten() },
+		"loosen": func(t *rapid.T) { x.Loosen(rapid.Bool().Draw(t, "loose")) },
 		"fit": func(t *rapid.T) {
 			for from, done := uint64(0), false; !done; {
 				from, done = x.Fit(from, rapid.IntRange(1, 3).Draw(t, "segments"))
@@ -381,7 +381,6 @@ func TestTableBytesLevel(t *testing.T) {
 	least, most := 99.0, 0.0
 	for shard := range pipeline.Shard(2) {
 		table := NewTable([]int{16, 16, 8})
-		table.Tighten()
 		for n := range 160_000 {
 			table.Put(shardID(shard, n), []int64{1, 2, 3})
 			if n < 15_000 {

@@ -75,6 +75,9 @@ func (w *walk) next() (bool, error) {
 		}
 	}
 	w.left--
+	if w.form.bare {
+		return w.nextBare()
+	}
 
 	step, ok := w.uvarint()
 	a := w.key.A + step
@@ -131,6 +134,89 @@ func (w *walk) next() (bool, error) {
 	w.at += int(length)
 	w.on = true
 	return true, nil
+}
+
+// nextBare is next within a stretch of entries without values.
+func (w *walk) nextBare() (bool, error) {
+	step, same, gone, at := bareHead(w.b, w.at)
+	if at < 0 || same && w.first || !same && (step == 0 || w.key.A+step < step) {
+		return false, w.damaged("A")
+	}
+	k, last := &w.key, w.key
+	w.at, w.first, w.gone, w.value = at, false, gone, nil
+	k.C = 0
+	if same {
+		k.B += step
+	} else {
+		k.A += step
+		var ok bool
+		if k.B, ok = w.uvarint(); !ok {
+			return false, w.damaged("B")
+		}
+	}
+	if k.B < step && same || k.B == 0 && !w.form.set {
+		return false, w.damaged("B")
+	}
+	alike := same && step == 0 // but for C
+	if w.form.triple {
+		c, ok := w.uvarint()
+		if alike {
+			k.C = last.C
+		}
+		if k.C += c; !ok || k.C < c || k.B == 0 && k.C != 0 {
+			return false, w.damaged("C")
+		}
+		alike = alike && c == 0
+	}
+	switch {
+	case alike:
+		return false, w.damaged("order")
+	case w.form.set && k.B == 0 && !gone:
+		return false, w.damaged("mark")
+	}
+	w.on = true
+	return true, nil
+}
+
+// The first byte of an entry without a value. What follows it is the rest of the number.
+const (
+	bareGone = 1 << iota
+	bareSame // A is that of the entry before, and the number is the rise of B; else it is that of A
+	bareBits = 5
+	bareMore = 0x80
+)
+
+// appendBareHead appends the beginning of an entry without a value.
+func appendBareHead(dst []byte, step uint64, same, gone bool) []byte {
+	head := byte(step&(1<<bareBits-1)) << 2
+	if same {
+		head |= bareSame
+	}
+	if gone {
+		head |= bareGone
+	}
+	if step >>= bareBits; step == 0 {
+		return append(dst, head)
+	}
+	return binary.AppendUvarint(append(dst, head|bareMore), step)
+}
+
+// bareHead reads what appendBareHead has appended, and where it ends; -1 where there is
+// none.
+func bareHead(b []byte, at int) (step uint64, same, gone bool, next int) {
+	if uint(at) >= uint(len(b)) {
+		return 0, false, false, -1
+	}
+	head := b[at]
+	step, same, gone, next = uint64(head>>2&(1<<bareBits-1)), head&bareSame != 0, head&bareGone != 0, at+1
+	if head&bareMore != 0 {
+		var more uint64
+		if more, next = uvarint(b, next); more == 0 || more >= 1<<(64-bareBits) {
+			return 0, false, false, -1
+		}
+		step |= more << bareBits
+	}
+	return step, same, gone, next
 }
 
 // stretch reads the head of a stretch.
@@ -245,6 +331,10 @@ func (w *walk) skip(key *Key) {
 	if w.key.head() != key.head() {
 		a, b, c = math.MaxUint64, math.MaxUint64, math.MaxUint64
 	}
+	if w.form.bare {
+		w.skipBare(a, b, c)
+		return
+	}
 	for ; w.left > 0; w.left-- {
 		step, at := uvarint(w.b, w.at)
 		if at < 0 || w.key.A+step < step {
@@ -273,6 +363,36 @@ func (w *walk) skip(key *Key) {
 			return
 		}
 		w.at = at + int(length>>1)
+		w.key.A, w.key.B, w.key.C = nextA, nextB, nextC
+	}
+}
+
+// skipBare is skip of entries without values.
+func (w *walk) skipBare(a, b, c uint64) {
+	for ; w.left > 0; w.left-- {
+		step, same, _, at := bareHead(w.b, w.at)
+		if at < 0 {
+			return
+		}
+		nextA, nextB, nextC := w.key.A, w.key.B+step, uint64(0)
+		if !same {
+			nextA = w.key.A + step
+			if nextB, at = uvarint(w.b, at); at < 0 || nextA < step {
+				return
+			}
+		}
+		if w.form.triple {
+			if nextC, at = uvarint(w.b, at); at < 0 {
+				return
+			}
+			if same && step == 0 {
+				nextC += w.key.C
+			}
+		}
+		if nextA > a || nextA == a && (nextB > b || nextB == b && nextC >= c) {
+			return
+		}
+		w.at = at
 		w.key.A, w.key.B, w.key.C = nextA, nextB, nextC
 	}
 }
@@ -323,11 +443,7 @@ type block struct {
 // add appends an entry; its key is after the last one's.
 func (k *block) add(key *Key, value []byte, gone bool) {
 	f := &forms[key.Kind]
-	same := false
-	if k.n > 0 && k.last.head() == key.head() {
-		same = k.last.A == key.A
-		k.b = binary.AppendUvarint(k.b, key.A-k.last.A)
-	} else {
+	if k.n == 0 || k.last.head() != key.head() {
 		k.endStretch()
 		k.b = append(k.b, byte(key.Kind))
 		if f.counted {
@@ -335,8 +451,21 @@ func (k *block) add(key *Key, value []byte, gone bool) {
 		}
 		k.count = len(k.b)
 		k.b = append(k.b, 0, 0)
-		k.b = binary.AppendUvarint(k.b, key.A)
+		k.last.A = 0
 	}
+	if f.bare {
+		k.addBare(f, key, gone)
+	} else {
+		k.addWith(f, key, value, gone)
+	}
+	k.n++
+	k.last.Kind, k.last.Counter, k.last.A, k.last.B, k.last.C = key.Kind, key.Counter, key.A, key.B, key.C
+}
+
+// addWith appends an entry with a value.
+func (k *block) addWith(f *form, key *Key, value []byte, gone bool) {
+	same := k.n > 0 && k.last.A == key.A
+	k.b = binary.AppendUvarint(k.b, key.A-k.last.A)
 	if f.pair {
 		b := key.B
 		if same {
@@ -362,8 +491,23 @@ func (k *block) add(key *Key, value []byte, gone bool) {
 	}
 	k.b = binary.AppendUvarint(k.b, length)
 	k.b = append(k.b, value...)
-	k.n++
-	k.last.Kind, k.last.Counter, k.last.A, k.last.B, k.last.C = key.Kind, key.Counter, key.A, key.B, key.C
+}
+
+// addBare appends an entry without one.
+func (k *block) addBare(f *form, key *Key, gone bool) {
+	same := k.n > 0 && k.last.A == key.A
+	if same {
+		k.b = appendBareHead(k.b, key.B-k.last.B, true, gone)
+	} else {
+		k.b = binary.AppendUvarint(appendBareHead(k.b, key.A-k.last.A, false, gone), key.B)
+	}
+	if f.triple {
+		c := key.C
+		if same && k.last.B == key.B {
+			c -= k.last.C
+		}
+		k.b = binary.AppendUvarint(k.b, c)
+	}
 }
 
 func (k *block) endStretch() {

@@ -57,6 +57,7 @@ type form struct {
 	named   bool // the key has Name
 	points  bool // filters have each key (without its name)
 	owners  bool // filters have A, once for all entries with it
+	bare    bool // there is no value
 	numbers int  // in the value
 }
 
@@ -66,14 +67,14 @@ const kindMask = 15
 var forms = [kindMask + 1]form{
 	Row:       {name: "row", counted: true, points: true},
 	Following: {name: "following", pair: true, points: true, owners: true, numbers: 1},
-	Follower:  {name: "follower", pair: true, points: true},
+	Follower:  {name: "follower", pair: true, points: true, bare: true},
 	Post:      {name: "post", pair: true, owners: true, numbers: 1},
 	Marks:     {name: "marks", points: true, numbers: 4},
 	Cursor:    {name: "cursor", named: true, owners: true, numbers: 1},
 	Notice:    {name: "notice", named: true, numbers: 1},
 	Second:    {name: "second", numbers: 1},
-	Member:    {name: "member", counted: true, pair: true, set: true, points: true, owners: true},
-	Pair:      {name: "pair", counted: true, pair: true, triple: true, set: true, points: true, owners: true},
+	Member:    {name: "member", counted: true, pair: true, set: true, points: true, owners: true, bare: true},
+	Pair:      {name: "pair", counted: true, pair: true, triple: true, set: true, points: true, owners: true, bare: true},
 	Kept:      {name: "kept", counted: true, pair: true, triple: true, set: true, points: true, owners: true, numbers: 1},
 }
 

@@ -245,6 +245,7 @@ func TestRunTwin(t *testing.T) {
 func TestWriterRefuses(t *testing.T) {
 	row := AppendWhole(nil, []int{0}, []int64{1})
 	for what, list := range map[string][]entry{
+		"bare":   {{key: Key{Kind: Follower, A: 1, B: 1}, value: []byte{1}}},
 		"order":  {{key: Key{Kind: Follower, A: 2, B: 1}}, {key: Key{Kind: Follower, A: 1, B: 1}}},
 		"twice":  {{key: Key{Kind: Cursor, A: 2, Name: "b"}}, {key: Key{Kind: Cursor, A: 2, Name: "b"}}},
 		"kind":   {{key: Key{Kind: kinds, A: 1}}},
@@ -353,37 +354,42 @@ func TestRunGolden(t *testing.T) {
 		{key: Key{Kind: Cursor, A: 7, Name: "go"}, value: []byte{8}},
 		{key: Key{Kind: Member, Counter: 1, A: 64}, gone: true},
 		{key: Key{Kind: Member, Counter: 1, A: 64, B: 9}},
+		{key: Key{Kind: Pair, Counter: 3, A: 7, B: 40, C: 5}},
+		{key: Key{Kind: Pair, Counter: 3, A: 7, B: 40, C: 9}, gone: true},
 		{key: Key{Kind: Kept, Counter: 2, A: 64, B: 9, C: 5}, value: []byte{8}},
 		{key: Key{Kind: Kept, Counter: 2, A: 64, B: 9, C: 6}, value: []byte{8}},
 		{key: Key{Kind: Kept, Counter: 2, A: 64, B: 10}, value: []byte{8}},
 	})
 	want := strings.NewReplacer(" ", "").Replace(strings.Join([]string{
-		"01 02 0200",                         // rows of counter 2: two
-		"40   08 8601 02 01",                 // id 64, whole: column 0 is 1, 5 is -1
-		"8001 12 1d 0006 0100",               // id 64 + 128, a change: column 0 + 3, 1 = 0,
-		"02 08 00 0a",                        // 2 by a delta
-		"04 0200",                            // posts: two
-		"07 8008 02 09",                      // of author 7 at 1024: 9
-		"00 8008 01",                         // of the same, 1024 later: gone
-		"06 0100",                            // cursors: one
-		"07 02676f 02 08",                    // of user 7 in go: 8
-		"09 01 0200",                         // members of set 1: two
-		"40 00 01",                           // the set of id 64 was emptied;
-		"00 09 00",                           // 9 is in it
-		"0b 02 0300",                         // members of set 2, which forgets: three
-		"40 09 05 02 08",                     // of id 64: (9, 5), since 8;
-		"00 00 01 02 08",                     // (9, 6);
-		"00 01 00 02 08",                     // (10, 0)
-		"d0de9a8a",                           // checksum
-		"01 01",                              // index: one part, one block
-		"4c 01 02 40",                        // of 76 bytes, from row 64 of counter 2 on
-		"0f d0e4d34432f8641a079caacc2439 06", // filter: 14 bytes, 6 probes
-		"a87ea56f",                           // checksum
+		"01 02 0200",           // rows of counter 2: two
+		"40   08 8601 02 01",   // id 64, whole: column 0 is 1, 5 is -1
+		"8001 12 1d 0006 0100", // id 64 + 128, a change: column 0 + 3, 1 = 0,
+		"02 08 00 0a",          // 2 by a delta
+		"04 0200",              // posts: two
+		"07 8008 02 09",        // of author 7 at 1024: 9
+		"00 8008 01",           // of the same, 1024 later: gone
+		"06 0100",              // cursors: one
+		"07 02676f 02 08",      // of user 7 in go: 8
+		"09 01 0200",           // members of set 1: two
+		"8102 00",              // the set of id 64 was emptied;
+		"26",                   // 9 is in it
+		"0a 03 0200",           // members of set 3, pairs: two
+		"1c 28 05",             // (40, 5) is in that of id 7,
+		"03 04",                // (40, 9) is not
+		"0b 02 0300",           // members of set 2, which forgets: three
+		"40 09 05 02 08",       // of id 64: (9, 5), since 8;
+		"00 00 01 02 08",       // (9, 6);
+		"00 01 00 02 08",       // (10, 0)
+		"0467d995",             // checksum
+		"01 01",                // index: one part, one block
+		"53 01 02 40",          // of 83 bytes, from row 64 of counter 2 on
+		"13 d6fe5708001560f0610961ac06fa81b0bf8e 06", // filter: 18 bytes, 6 probes
+		"df067877", // checksum
 	}, ""))
 	if got := fmt.Sprintf("%x", b); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	if want := (Info{Entries: 10, Blocks: 1, Bytes: 102, IndexAt: 76, Checksum: 0x6fa57ea8}); info != want {
+	if want := (Info{Entries: 12, Blocks: 1, Bytes: 113, IndexAt: 83, Checksum: 0x777806df}); info != want {
 		t.Errorf("%+v, want %+v", info, want)
 	}
 }

@@ -93,6 +93,8 @@ func (w *Writer) check(key *Key, value []byte, gone bool) error {
 		return fmt.Errorf("run: %v: a value of %d bytes", key, len(value))
 	case key.IsMark() && !gone:
 		return fmt.Errorf("run: %v: an id or a position of 0", key)
+	case forms[key.Kind].bare && len(value) > 0:
+		return fmt.Errorf("run: %v: a value of %d bytes, where there is none", key, len(value))
 	case gone && (key.Kind == Row || len(value) > 0):
 		return fmt.Errorf("run: %v: a value or a row that is gone", key)
 	case key.Kind == Row && len(value) == 0:

@@ -26,15 +26,15 @@ type cellChange struct {
 	delta  pipeline.Delta
 }
 
-// operation is one on a set or an outbox.
+// operation is one on a set, or where there is none, a post for an outbox.
 type operation struct {
-	op       pipeline.Op
-	id       uint64
+	id uint64
+
+	post     uint64
 	position pipeline.Position
 
-	post uint64
-
 	set    *set
+	op     pipeline.Op
 	member pipeline.Member
 	print  hot.Print
 	by     int64

@@ -17,13 +17,14 @@ func (s *Shard) boundCacheLocked(counter, came int) {
 	}
 }
 
-// Tables of rows are loose while many rows come, and are fitted when they do not.
+// Tables of rows are loose while memory is not short: they are doubled when they are full,
+// and fitted to their rows when few come.
 
 const (
 	// fitSegments are fitted at a time: a millisecond or two under the lock.
 	fitSegments = 8
-	// fitAfter is how many times as many rows as came between two calls of Fit must have
-	// room in a table that is fitted.
+	// fitAfter says when few come: a table is fitted where its free places are more than
+	// fitAfter times the rows that came since the last call of Fit.
 	fitAfter = 16
 )
 
@@ -35,16 +36,29 @@ type fit struct {
 
 // Fit gives back memory of tables that grow slowly, a little at a time. Owner only.
 func (s *Shard) Fit() {
+	for i := range s.rows {
+		s.fitSlow(i)
+	}
+}
+
+func (s *Shard) fitSlow(counter int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i, rows := range s.rows {
-		f := &s.fits[i]
-		came := rows.Rows() - f.rows
-		if f.rows = rows.Rows(); came*fitAfter < rows.Free() {
-			f.next, _ = rows.Fit(f.next, fitSegments)
-		}
+	rows, f := s.rows[counter], &s.fits[counter]
+	came := rows.Rows() - f.rows
+	if f.rows = rows.Rows(); came*fitAfter < rows.Free() {
+		f.next, _ = rows.Fit(f.next, fitSegments)
+		s.measureLocked()
 	}
-	s.measureLocked()
+}
+
+// Tighten has tables grow in small steps from now on.
+func (s *Shard) Tighten() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, rows := range s.rows {
+		rows.Loosen(false)
+	}
 }
 
 // FitAll gives back memory of all tables.

@@ -50,7 +50,8 @@ func newResidency(counters int, state State) residency {
 
 // frontier is how far one kind of entries has been loaded, in the order of the
 // disk: of what lies before it, that which is not in memory does not exist. To
-// evict anything of the kind resets it.
+// evict anything of the kind resets it. Of sets prints are loaded: what has none does not
+// exist, and to give the filter up resets it.
 type frontier struct {
 	to  hot.Pair // before here; B counts for sets alone
 	all bool     // everything is
@@ -101,8 +102,8 @@ func (s *Shard) Pin(pin func()) (published uint64, err error) {
 	return s.residency.published, nil
 }
 
-// Moment is when Wants looked; as long as it is there, what was known is. The zero value
-// is none.
+// Moment is when Wants looked. As long as it is the current one, what was known then is
+// known still. The zero value never is.
 type Moment struct {
 	some                 bool
 	published, evictions uint64

@@ -72,7 +72,7 @@ func (t *set) filterBytes() (n int) {
 	return n
 }
 
-// known is of how many members memory has something.
+// known is the number of members that memory knows something about.
 func (t *set) known() (n int) {
 	for _, f := range []*hot.Filter{t.filter, t.older} {
 		if f != nil {

@@ -33,7 +33,7 @@ func TestSetsEmptiedOften(t *testing.T) {
 			}
 			w.Sections[0] = pipeline.AppendOperation(w.Sections[0], from, &o)
 		}
-		want := s.Wants(w, columns, func() {})
+		want, _ := s.Wants(w, columns, func() {})
 		if !want.Empty() && !s.Install(&want, &shard.Loaded{Members: make([]shard.Membership, len(want.Members))}) {
 			t.Fatal("not installed")
 		}

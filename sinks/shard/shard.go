@@ -93,6 +93,7 @@ func New(number pipeline.Shard, schema *pipeline.Schema, limits Limits, clock *C
 	}
 	for i, c := range schema.Counters {
 		s.rows, s.cache = append(s.rows, hot.NewTable(s.bits(i))), append(s.cache, hot.NewTable(s.bits(i)))
+		s.rows[i].Loosen(true)
 		s.rows[i].KeepWritten() // a caller that reads much of what is old must not keep it here; for that there is the cache
 		exists := -1
 		if column, ok := schema.Find(c.Name + "." + pipeline.ExistsColumn); ok {
@@ -224,7 +225,7 @@ func (s *Shard) operateLocked(o *pipeline.Operation, w *pipeline.Window, columns
 		return s.ofSetLocked(o, w, columns, log.at(o.Position))
 	}
 	if o.Op == pipeline.OpPost {
-		return s.waitLocked(operation{op: o.Op, id: o.ID, post: o.Other, position: o.Position})
+		return s.waitLocked(operation{id: o.ID, post: o.Other, position: o.Position})
 	}
 	if err := s.flushLocked(); err != nil {
 		return err

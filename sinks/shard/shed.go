@@ -14,11 +14,10 @@ import (
 // every read and every new row a little, so it is left until memory is nearly full. Owner
 // only.
 func (s *Shard) Watch() {
-	defer s.FitAll()
+	s.Tighten()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range s.rows {
-		s.rows[i].Tighten()
 		s.rows[i].Evict(0)
 		s.cache[i].Evict(0)
 	}
@@ -29,8 +28,8 @@ func (s *Shard) Watch() {
 	s.following.Evict(0)
 }
 
-// Shed gives up a share (0 to 1) of what the shard holds in memory and is on
-// disk too, the least used first. It does nothing while a commit is under way.
+// Shed gives up a share (0 to 1) of what the shard holds in memory and is on disk or
+// among the changes too, the least used first. It does nothing while a commit is under way.
 // Owner only.
 func (s *Shard) Shed(share float64) {
 	s.mu.Lock()

@@ -57,7 +57,7 @@ type Stats struct {
 	Bytes     int
 	Dirty     int
 	Evictions uint64
-	Whole     bool // nothing is only on disk
+	Whole     bool // nothing is only on disk, but for members of sets that have prints
 }
 
 // Counts are of the figures those that count since the start: they are true of a

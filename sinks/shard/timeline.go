@@ -17,19 +17,6 @@ import (
 // The position of the newest post stands beside the author, so that "has this
 // author anything newer than the mark" takes one look.
 
-// authorLocked makes sure that an author is in memory; false when they may be
-// on disk.
-func (s *Shard) authorLocked(author uint64) bool {
-	if s.outboxes.Has(author) {
-		return true
-	}
-	if !s.residency.outboxes.all {
-		return false
-	}
-	s.outboxes.Make(author)
-	return true
-}
-
 // putOutboxLocked puts an author in memory as they were read from the disk.
 func (s *Shard) putOutboxLocked(author uint64, box []hot.Pair) {
 	s.outboxes.Make(author)
@@ -82,8 +69,13 @@ func (s *Shard) raiseLocked(author, position uint64) {
 }
 
 func (s *Shard) postLocked(author, post uint64, position pipeline.Position) error {
-	if !s.authorLocked(author) {
-		return errNotLoaded
+	if !s.outboxes.Has(author) {
+		if !s.residency.outboxes.all {
+			return errNotLoaded
+		}
+		s.outboxes.Make(author)
+		s.listLocked(author, post, uint64(position))
+		return nil
 	}
 	horizon, dropped := uint64(s.clock.Horizon(position, s.limits.Retention)), 0
 	drop := func(position uint64) {

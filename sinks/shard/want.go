@@ -18,7 +18,6 @@ type Want struct {
 	Following []hot.Pair // (user, followee)
 	Members   []Asked
 	Published uint64 // when it was wanted; see Pin
-	Moment    Moment // the same, of Wants
 }
 
 // Empty says that nothing is wanted.
@@ -85,16 +84,14 @@ func (a *Author) Post(position pipeline.Position, post uint64) {
 }
 
 // Wants lists what a window needs and memory does not hold. If that is
-// anything, pin is called at the same moment. Any goroutine may ask; only the
-// owner's answer is final, because only the owner evicts and publishes: until it does,
-// what another one was told holds.
-func (s *Shard) Wants(w *pipeline.Window, columns []pipeline.Column, pin func()) (want Want) {
+// anything, pin is called at the same moment. Any goroutine may ask. Only the owner
+// publishes and evicts: the answer holds until it has (Ready).
+func (s *Shard) Wants(w *pipeline.Window, columns []pipeline.Column, pin func()) (want Want, at Moment) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if s.failed != nil {
-		return want
+		return want, at
 	}
-	want.Moment = s.momentLocked()
 	section := pipeline.ReadSection(w.Sections[s.Number], w.From)
 	var members asking
 	for c, ok := section.Next(); ok; c, ok = section.Next() {
@@ -108,7 +105,7 @@ func (s *Shard) Wants(w *pipeline.Window, columns []pipeline.Column, pin func())
 		want.sort()
 		pin()
 	}
-	return want
+	return want, s.momentLocked()
 }
 
 // asking are members that are asked for together, so that cache misses overlap.

@@ -9,8 +9,8 @@ import (
 
 // After a start memory is empty, and is filled in the background, each kind of
 // entries in the order of the disk. These methods put in a stretch of one kind
-// and move its frontier, if the stretch goes on where that is; each does
-// nothing, and says so, when something was published since the stretch was
+// and move its frontier, if the stretch goes on where that is; those that are called
+// Install do nothing, and say so, when something was published since the stretch was
 // read. What is only known by changes, and is not on disk yet, is put in too:
 // from then on what is not in memory does not exist. Without a stretch (nil)
 // there may be others between: no frontier moves.
@@ -107,15 +107,20 @@ func (s *Shard) freshLocked(kind kind, of *Stretch) (ids []uint64) {
 
 // NoteMembers has the filter of one column's sets know all members of a stretch that are
 // on disk, in the disk's order, whatever was published since: what windows add it knows.
-func (s *Shard) NoteMembers(column pipeline.Column, prints []hot.Print, of *Stretch) {
+// false: the filter was given up.
+func (s *Shard) NoteMembers(column pipeline.Column, prints []hot.Print, of *Stretch) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := s.setOf(column)
+	if t.filter == nil {
+		return false
+	}
 	for _, print := range prints {
 		t.note(print, s.state.Time/1000)
 	}
 	t.loaded.extend(of)
 	s.measureLocked()
+	return true
 }
 
 // Loaded says that nothing more is loaded: the filter of a set that is not whole is given

@@ -27,6 +27,10 @@ import (
 // Shard is a shard and what it has on disk.
 type Shard struct {
 	*shard.Shard
+	// Turn and Disk do what Prepare and Warm compute, some milliseconds at a time, and what
+	// waits for the disk as well, when they may. They are set before either is called.
+	Turn, Disk func(work func())
+
 	stack  *cold.Stack
 	schema *pipeline.Schema
 	order  []int // the schema's counters, in the order of the disk
@@ -35,7 +39,8 @@ type Shard struct {
 
 // New makes a shard tier of a shard that holds nothing in memory yet.
 func New(s *shard.Shard, store *cold.Store) *Shard {
-	t := &Shard{Shard: s, stack: store.Stack(s.Number), schema: store.Schema()}
+	atOnce := func(work func()) { work() }
+	t := &Shard{Shard: s, Turn: atOnce, Disk: atOnce, stack: store.Stack(s.Number), schema: store.Schema()}
 	t.warmed.Store(s.State() == shard.State{}) // nothing is on disk
 	for _, of := range store.Meta().Dictionary {
 		if counter, ok := t.schema.Counter(of.Name); ok {
@@ -115,20 +120,23 @@ func (t *Shard) unreadable(err error) error {
 
 // Prepare brings into memory what a window needs. The owner calls it before it
 // applies the window; after nil all of it is there. Others may call it ahead,
-// beside the owner: as long as the moment that they are given is there still, the work is
-// done.
+// beside the owner: the work is done as long as Ready says so of the Moment returned.
 func (t *Shard) Prepare(w *pipeline.Window, columns []pipeline.Column) (shard.Moment, error) {
 	var view *cold.View
-	want := t.Wants(w, columns, func() { view = t.stack.View() })
+	var want shard.Want
+	var at shard.Moment
+	t.Turn(func() { want, at = t.Wants(w, columns, func() { view = t.stack.View() }) })
 	if want.Empty() {
-		return want.Moment, nil
+		return at, nil
 	}
 	defer view.Close()
-	l, err := load(view, &want)
+	var l *shard.Loaded
+	var err error
+	t.Disk(func() { l, err = load(view, &want) })
 	if err != nil || !t.Install(&want, l) {
 		return shard.Moment{}, t.unreadable(err)
 	}
-	return want.Moment, nil
+	return at, nil
 }
 
 // load reads what is wanted.

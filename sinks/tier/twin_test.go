@@ -120,7 +120,7 @@ func (w *twins) step() {
 			bytes = w.Int64N(4000)
 		}
 		w.must(w.some.Warm(tier.WarmOptions{
-			Bytes: bytes, Bounds: w.IntN(2) << 10, Entries: 1 + w.IntN(40),
+			Bytes: bytes, Bounds: w.IntN(2) << 10, Entries: 1 + w.IntN(40), Tight: w.IntN(2) == 0,
 			More: func() bool { left--; return left > 0 || left < -20 },
 		}))
 	default:

@@ -23,16 +23,16 @@ const PartMax = 4096
 // are read one by one, so many fewer make a part.
 const ownerEntries = 16
 
-// Everything has Warm load all of a shard.
+// Everything has Warm load all of a shard, and prints of members.
 const Everything = math.MaxInt64
 
 // WarmOptions say how much Warm loads.
 type WarmOptions struct {
-	Bytes   int64             // of the newest runs on disk, which it loads; or Everything, after which nothing is only on disk
-	Bounds  int               // bytes of memory for what bounds the newest posts of all authors: it comes first, unless Everything is loaded
-	Entries int               // that it reads at a time
-	More    func() bool       // asked between parts: it goes on until it is through or this says no
-	Turn    func(part func()) // does a part, when it may; nil: at once
+	Bytes   int64       // of the newest runs on disk, which it loads; or Everything, after which only members are only on disk
+	Bounds  int         // bytes of memory for what bounds the newest posts of all authors: it comes first, unless Everything is loaded
+	Entries int         // that it reads at a time
+	Tight   bool        // there is no room for the rows twice: see shard.Tighten
+	More    func() bool // asked between parts: it goes on until it is through or this says no
 }
 
 // Warm loads what there is on the disk, the newest first.
@@ -40,9 +40,6 @@ func (t *Shard) Warm(o WarmOptions) error {
 	defer t.warmed.Store(true)
 	defer t.Loaded()
 	o.Entries = min(o.Entries, PartMax)
-	if o.Turn == nil {
-		o.Turn = func(part func()) { part() }
-	}
 	return t.unreadable((&warming{t, o}).load())
 }
 
@@ -145,7 +142,7 @@ func (w *warming) each(step func(view *cold.View, published uint64) (through boo
 	for w.o.More() {
 		var through bool
 		var err error
-		w.o.Turn(func() { through, err = w.part(step) })
+		w.Disk(func() { through, err = w.part(step) })
 		if through || err != nil {
 			return err
 		}
@@ -232,6 +229,9 @@ func readPieces(view *cold.View, part *cold.Part) (pieces []piece, err error) {
 }
 
 func (w *warming) rows() error {
+	if w.o.Tight {
+		w.Tighten()
+	}
 	defer w.FitAll()
 	part := cold.Part{Most: w.o.Entries}
 	place, from := 0, uint64(0) // in w.order, and of an id: where the walk is
@@ -291,9 +291,9 @@ func (w *warming) membersOf(column pipeline.Column) error {
 		if err != nil {
 			return false, err
 		}
-		w.NoteMembers(column, prints, &shard.Stretch{From: from, To: to, End: part.Done})
+		more := w.NoteMembers(column, prints, &shard.Stretch{From: from, To: to, End: part.Done})
 		from = to
-		return part.Done, nil
+		return part.Done || !more, nil
 	})
 }
 

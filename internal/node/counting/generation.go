@@ -319,12 +319,22 @@ func (g *Generation) undoOpened() {
 	}
 }
 
-// turn does a piece of work in its turn. The generation that serves has one for each
+// turn computes for a while in its turn. The generation that serves has one for each
 // processor, and another one has its own. So it has all processors from the moment on in
 // which it serves.
 func (g *Generation) turn(work func()) {
 	if g.host.IsServing(g) {
 		g.Counting.Do(work)
+		return
+	}
+	g.Turns.Do(work)
+}
+
+// disk does what may wait for the disk: at once if the generation serves, for others
+// compute meanwhile.
+func (g *Generation) disk(work func()) {
+	if g.host.IsServing(g) {
+		work()
 		return
 	}
 	g.Turns.Do(work)

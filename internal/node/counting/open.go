@@ -161,6 +161,7 @@ func (g *Generation) sinksOptions(held []pipeline.Shard, sequenceMax uint64) sin
 		DirtyRowsMax:    g.Config.Checkpoint.Rows,
 		MemoryBytes:     int(g.memory.Load()),
 		Turn:            g.turn,
+		Disk:            g.disk,
 		Others:          g.explaining,
 		SequenceMax:     sequenceMax,
 		Users: shard.Limits{
