@@ -288,6 +288,7 @@ func (o *owner) apply(h handed) {
 	o.relieve()
 }
 
+// applyTo applies a window to a unit; one that stops says so in the log, once.
 func (o *owner) applyTo(u unit, h handed) {
 	was := u.Err()
 	if o.commons != nil && u == unit(o.commons) {

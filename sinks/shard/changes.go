@@ -209,11 +209,12 @@ func (c *changes) place(key memberKey) (place int, found bool) {
 
 // before puts older changes before these.
 func (c *changes) before(older *changes) *changes {
-	for _, e := range c.list.All {
+	for _, at := range c.list.All {
+		e := *at
 		if e.kind == kindCursor {
 			e.b += uint64(len(older.names))
 		}
-		older.add(*e)
+		older.add(e)
 	}
 	older.names = append(older.names, c.names...)
 	older.letters += c.letters

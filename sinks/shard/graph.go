@@ -62,11 +62,12 @@ func (s *Shard) countLocked(column pipeline.Column, has bool, user uint64, n int
 // edgeLocked says how two users stand to each other; this shard holds the first.
 func (s *Shard) edgeLocked(user, other uint64) (follows, followed bool, err error) {
 	follows, known := s.followsLocked(user, other)
-	followed, knownToo := s.followedByLocked(user, other)
-	if !known || !knownToo && !s.followers().filtered() { // see changeMemberLocked
+	if !known {
 		return false, false, errNotLoaded
 	}
-	return follows, followed, nil
+	m := pipeline.Member{A: other}
+	is, err := s.ownedLocked(s.followers(), user, m, hot.PrintOf(user, m))
+	return follows, is.There, err
 }
 
 func (s *Shard) followLocked(user, followee uint64, position pipeline.Position) error {

@@ -130,6 +130,17 @@ func (s *Shard) memberLocked(t *set, id uint64, m pipeline.Member, print hot.Pri
 	return s.overDiskLocked(memberKey{kindMember, t.number, id, m}, Membership{})
 }
 
+// ownedLocked says whether a member is there, while a window is applied. What Wants found
+// unknown was installed. What is unknown still, and filtered, had no print when Wants
+// looked, and so is not on disk: the print is another's, which came since.
+func (s *Shard) ownedLocked(t *set, id uint64, m pipeline.Member, print hot.Print) (Membership, error) {
+	is, known := s.memberLocked(t, id, m, print)
+	if !known && !t.filtered() {
+		return is, errNotLoaded
+	}
+	return is, nil
+}
+
 // setMemberLocked has a member be there, or not.
 func (s *Shard) setMemberLocked(t *set, id uint64, m pipeline.Member, print hot.Print, second int64, there bool) {
 	if t.read.Known() > 0 {
@@ -191,12 +202,10 @@ func (s *Shard) changeMemberLocked(c *operation) error {
 		s.changed.add(change{kind: kindMember, set: t.number, gone: true, print: c.print, a: c.id})
 		return nil
 	}
-	is, known := s.memberLocked(t, c.id, c.member, c.print)
-	if !known && !t.filtered() {
-		return errNotLoaded
+	is, err := s.ownedLocked(t, c.id, c.member, c.print)
+	if err != nil {
+		return err
 	}
-	// What is not known, but filtered, had no print when Wants looked, and so is not on
-	// disk; the print is another's, which came since.
 	there := is.There && !t.forgot(is.Second, c.now)
 	add := c.op == pipeline.OpAdd
 	if add == there {

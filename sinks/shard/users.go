@@ -230,13 +230,6 @@ func (s *Shard) followsLocked(user, followee uint64) (follows, known bool) {
 	return follows, known
 }
 
-// followedByLocked says whether a user is followed by another, if memory knows.
-func (s *Shard) followedByLocked(user, follower uint64) (followed, known bool) {
-	m := pipeline.Member{A: follower}
-	is, known := s.memberLocked(s.followers(), user, m, hot.PrintOf(user, m))
-	return is.There, known
-}
-
 // followeesLocked appends a user's followees, ascending.
 func (s *Shard) followeesLocked(user uint64, dst []hot.Pair) (list []hot.Pair, known bool) {
 	if !s.users.Has(user) || s.thinLocked(user) {

@@ -99,7 +99,7 @@ func (s *Shard) Wants(w *pipeline.Window, columns []pipeline.Column, pin func())
 			s.wantsLocked(&section.Operation, w, columns, &members, &want)
 		}
 	}
-	s.askLocked(&members, &want)
+	s.askAllLocked(&members, &want)
 	if !want.Empty() {
 		want.Published = s.residency.published
 		want.sort()
@@ -114,8 +114,17 @@ type asking struct {
 	list [cellsMax]operation
 }
 
-// askLocked adds those to want that memory does not know.
-func (s *Shard) askLocked(members *asking, want *Want) {
+// askLocked asks for one more.
+func (s *Shard) askLocked(t *set, id uint64, m pipeline.Member, members *asking, want *Want) {
+	if members.n == cellsMax {
+		s.askAllLocked(members, want)
+	}
+	members.list[members.n] = operation{id: id, set: t, member: m, print: hot.PrintOf(id, m)}
+	members.n++
+}
+
+// askAllLocked adds those to want that memory does not know.
+func (s *Shard) askAllLocked(members *asking, want *Want) {
 	list := members.list[:members.n]
 	members.n = 0
 	touched := uint64(0)
@@ -140,19 +149,13 @@ func (s *Shard) wantsLocked(o *pipeline.Operation, w *pipeline.Window, columns [
 		if _, known := s.followsLocked(id, other); !known {
 			want.Following = append(want.Following, hot.Pair{A: id, B: other})
 		}
-		if _, known := s.followedByLocked(id, other); !known {
-			want.Members = append(want.Members, Asked{NoColumn, id, pipeline.Member{A: other}})
-		}
+		s.askLocked(s.followers(), id, pipeline.Member{A: other}, members, want)
 	case pipeline.OpAdd, pipeline.OpTake:
 		t, err := s.setOfLocked(o, w, columns)
 		if err != nil || o.Member.A == 0 { // Apply says so
 			return
 		}
-		if members.n == cellsMax {
-			s.askLocked(members, want)
-		}
-		members.list[members.n] = operation{id: id, set: t, member: o.Member, print: hot.PrintOf(id, o.Member)}
-		members.n++
+		s.askLocked(t, id, o.Member, members, want)
 	case pipeline.OpPost, pipeline.OpUnpost:
 		if !s.residency.outboxes.all && !s.outboxes.Has(id) {
 			want.Authors = append(want.Authors, id)

@@ -239,7 +239,7 @@ func (g *Generation) memoryFigures(c *figures.Collector, l *looked) {
 	c.Gauge("memory_bytes", "Memory of what the shards and the channels hold, of the indexes of runs, and of explanations.", func() float64 { return float64(g.sinks.Resident()) })
 	sum(prometheus.CounterValue, "evictions_total", "Rows, users, outboxes and members evicted from memory.", func(s shard.Stats) float64 { return float64(s.Evictions) })
 	sum(prometheus.GaugeValue, "rows_dirty", "Rows and entries changed since their last checkpoint, of all shards.", func(s shard.Stats) float64 { return float64(s.Dirty) })
-	sum(prometheus.GaugeValue, "shards_whole", "Shards of which nothing is on disk only.", func(s shard.Stats) float64 {
+	sum(prometheus.GaugeValue, "shards_whole", "Shards of which nothing is on disk only, but for members of sets, which have prints.", func(s shard.Stats) float64 {
 		if s.Whole {
 			return 1
 		}
