@@ -105,8 +105,16 @@ func TestWhereTheTimeWent(t *testing.T) {
 	r.answers("read", `{"user":7,"what":["feed"],"wait":true}`, `{"position":"3"}`)
 
 	var got query.SlowLog
-	e2e.Until(t, "all are remembered", func() bool { got = r.slowlog(`{}`); return len(got.Latest) >= 3 })
-	if got.Node != "a" || got.ThresholdUS != 5000 || got.OverThreshold != 3 || got.Since.After(since) || got.Cut {
+	remembered := func() bool {
+		got = r.slowlog(`{}`)
+		over := uint64(len(got.Latest))
+		got.Latest = slices.DeleteFunc(got.Latest, func(e query.SlowRequest) bool { // on a starved machine these take as long
+			return e.Endpoint == "slowlog" || e.Endpoint == "following"
+		})
+		return len(got.Latest) >= 3 && got.OverThreshold == over
+	}
+	e2e.Until(t, "all are remembered", remembered)
+	if got.Node != "a" || got.ThresholdUS != 5000 || len(got.Latest) != 3 || got.Since.After(since) || got.Cut {
 		t.Errorf("%+v", got)
 	}
 	least := takes.Microseconds()
@@ -139,7 +147,7 @@ func TestWhereTheTimeWent(t *testing.T) {
 	if !slices.ContainsFunc(got.Slowest, waited) {
 		t.Errorf("the slowest are %+v", got.Slowest)
 	}
-	e2e.Until(t, "a request is counted behind its entry", func() bool { return r.figure("tidemark_query_slow_total") == 3 })
+	e2e.Until(t, "a request is counted behind its entry", func() bool { return r.figure("tidemark_query_slow_total") >= 3 })
 	e2e.Until(t, "the first is logged", func() bool { return log.Has("a slow request") })
 	for _, part := range []string{"level=INFO", "endpoint=get code=200 total=", " disk=", "ids=2 cold=1 left_out=0"} {
 		if !strings.Contains(log.String(), part) {
