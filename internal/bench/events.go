@@ -50,11 +50,17 @@ const (
 
 // community draws the events of a million users whose posts are liked, commented and
 // reposted by Zipf's law: the hot ones merge, the tail does not.
-func community(seed uint64) source {
+func community(seed uint64) source { return zipf(seed, 100) }
+
+// likesAlone draws the likes of that community.
+func likesAlone(seed uint64) source { return zipf(seed, kinds[0].upTo) }
+
+// zipf draws events that are below so many in a hundred.
+func zipf(seed, below uint64) source {
 	r := rand.New(rand.NewPCG(seed, 2))
 	hot := rand.NewZipf(r, 1.1, 10, postsToLike)
 	return func() (string, []byte) {
-		return event(r.Uint64N(100), 1+r.Uint64N(users), 1+r.Uint64N(users), firstPost+hot.Uint64(), firstNew+r.Uint64N(1<<40))
+		return event(r.Uint64N(below), 1+r.Uint64N(users), 1+r.Uint64N(users), firstPost+hot.Uint64(), firstNew+r.Uint64N(1<<40))
 	}
 }
 

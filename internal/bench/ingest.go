@@ -141,13 +141,22 @@ func (b *bench) ingest() {
 
 // packs is the same in packs, and what an event costs whose key is hot.
 func (b *bench) packs() {
-	l := b.backlog(packOf, community(1))
+	b.inPacks("ingest, packs of 256", community, 1_100_000, ratioAtMost(1.2))
+}
+
+// likes is likes alone in packs: each is looked for in two sets, and most are new in both.
+func (b *bench) likes() {
+	b.inPacks("ingest, packs of likes alone", likesAlone, 600_000, target{})
+}
+
+func (b *bench) inPacks(what string, next func(seed uint64) source, least float64, cost target) {
+	l := b.backlog(packOf, next(1))
 	defer l.close()
-	out, busy := l.turns("ingest, packs of 256")
-	out.target = atLeast(1_100_000)
+	out, busy := l.turns(what)
+	out.target = atLeast(least)
 	b.table.add(out, line{
 		what: "the same, processor time for an event", unit: "µs", ours: busy,
-		beside: decoding, theirs: slices.Repeat(sample{decodingCost(community(1))}, len(busy)), target: ratioAtMost(1.2),
+		beside: decoding, theirs: slices.Repeat(sample{decodingCost(next(1))}, len(busy)), target: cost,
 	})
 }
 

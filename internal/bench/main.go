@@ -72,6 +72,7 @@ type measurement struct {
 var measurements = []measurement{
 	{[]string{"ingest"}, (*bench).ingest},
 	{[]string{"packs"}, (*bench).packs},
+	{[]string{"likes"}, (*bench).likes},
 	{[]string{"sustained"}, (*bench).sustained},
 	{[]string{"visible"}, (*bench).visible},
 	{[]string{"polls", "rebuild", "hostile"}, (*bench).users},                                      // of one node
