@@ -89,7 +89,7 @@ fuzz: ## each fuzz target for a while (FUZZTIME=10s) [10 min]
 		else echo "$$out"; exit 1; fi; \
 	done
 
-bench: ## one table: every target, measured beside its rival (BENCHFLAGS='-only packs') [6 min]
+bench: ## one table: every target, measured beside its rival (BENCHFLAGS='-only packs') [7 min]
 	@GO='$(GO)' $(GO) run ./internal/bench $(BENCHFLAGS)
 
 bench-go: ## Go benchmarks; compare two outputs with: go tool -modfile=tools/go.mod benchstat OLD NEW [20 min]

@@ -152,7 +152,7 @@ const heapFloor = 64 * config.MiB
 func ballast() []byte { return make([]byte, heapFloor) }
 
 // threadsPerProcessor is how many threads may run Go for each processor.
-const threadsPerProcessor = 2
+const threadsPerProcessor = 4
 
 // threads is how many threads should run Go, more than there are processors.
 // While as many goroutines compute as there are threads, Go lets each go on for

@@ -25,7 +25,7 @@ func TestThreads(t *testing.T) {
 		environment         string
 		want                int
 	}{
-		{4, 4, "", 8},
+		{4, 4, "", 16},
 		{2, 8, "", 2}, // a quota
 		{4, 4, "4", 4},
 		{3, 8, "3", 3},

@@ -91,7 +91,7 @@ func (b *bench) echo(p *program) (c *child, url string) {
 
 // echo is the main of its process. It does not return.
 func echo(arguments []string) {
-	runtime.GOMAXPROCS(2 * runtime.GOMAXPROCS(0)) // as `tidemark run` has it
+	runtime.GOMAXPROCS(4 * runtime.GOMAXPROCS(0)) // as `tidemark run` has it
 	server := startServer(arguments[0], arguments[2])
 	of, nc := must(nats.Connect(arguments[1])), must(nats.Connect(server.URL()))
 	var mu sync.Mutex
@@ -112,7 +112,7 @@ func echo(arguments []string) {
 
 // serve is the main of a server's process. It does not return.
 func serve(arguments []string) {
-	runtime.GOMAXPROCS(2 * runtime.GOMAXPROCS(0)) // as `tidemark run` has it
+	runtime.GOMAXPROCS(4 * runtime.GOMAXPROCS(0)) // as `tidemark run` has it
 	startServer(arguments[0], arguments[1])
 	select {}
 }
