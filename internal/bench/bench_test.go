@@ -48,7 +48,7 @@ func TestEveryLine(t *testing.T) {
 			t.Errorf("%s: no figure", l.what)
 		}
 	}
-	if want := 27; len(b.table.lines) != want {
+	if want := 29; len(b.table.lines) != want {
 		t.Errorf("%d lines, want %d", len(b.table.lines), want)
 	}
 }
