@@ -55,12 +55,12 @@ func community(seed uint64) source { return zipf(seed, 100) }
 // likesAlone draws the likes of that community.
 func likesAlone(seed uint64) source { return zipf(seed, kinds[0].upTo) }
 
-// zipf draws events that are below so many in a hundred.
-func zipf(seed, below uint64) source {
+// zipf draws the events of the community whose kinds go up to so many of a hundred.
+func zipf(seed, upTo uint64) source {
 	r := rand.New(rand.NewPCG(seed, 2))
 	hot := rand.NewZipf(r, 1.1, 10, postsToLike)
 	return func() (string, []byte) {
-		return event(r.Uint64N(below), 1+r.Uint64N(users), 1+r.Uint64N(users), firstPost+hot.Uint64(), firstNew+r.Uint64N(1<<40))
+		return event(r.Uint64N(upTo), 1+r.Uint64N(users), 1+r.Uint64N(users), firstPost+hot.Uint64(), firstNew+r.Uint64N(1<<40))
 	}
 }
 

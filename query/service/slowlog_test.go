@@ -107,11 +107,10 @@ func TestWhereTheTimeWent(t *testing.T) {
 	var got query.SlowLog
 	remembered := func() bool {
 		got = r.slowlog(`{}`)
-		over := uint64(len(got.Latest))
 		got.Latest = slices.DeleteFunc(got.Latest, func(e query.SlowRequest) bool { // on a starved machine these take as long
 			return e.Endpoint == "slowlog" || e.Endpoint == "following"
 		})
-		return len(got.Latest) >= 3 && got.OverThreshold == over
+		return len(got.Latest) >= 3 && got.OverThreshold >= 3
 	}
 	e2e.Until(t, "all are remembered", remembered)
 	if got.Node != "a" || got.ThresholdUS != 5000 || len(got.Latest) != 3 || got.Since.After(since) || got.Cut {
