@@ -345,7 +345,7 @@ func (s *soak) comparison(sample int) {
 		events += c.Events()
 		s.compared[c] = c.Events()
 	}
-	between, err := s.probes.check()
+	between, err := s.probes.check(&s.truth.ends)
 	if err != nil {
 		s.fail("%v", err)
 	}

@@ -208,6 +208,16 @@ func directory(t *testing.T) string {
 	return dir
 }
 
+// TempDir is where servers keep their streams: beside the logs, and as long.
+func (s *soak) TempDir() string {
+	s.Helper()
+	dir, err := os.MkdirTemp(s.dir, "server-")
+	if err != nil {
+		s.Fatal(err)
+	}
+	return dir
+}
+
 // choose takes the kinds of this run.
 func (s *soak) choose() {
 	only := strings.Split(*onlyFlag, ",")

@@ -22,6 +22,7 @@ import (
 type truth struct {
 	book *book
 	next uint64 // the sequence to go on with
+	ends ends   // as messages were stored
 	seen int    // records up to here are accounted for
 
 	events   int                 // that count
@@ -129,6 +130,7 @@ func tries(ctx context.Context, do func(context.Context) error) error {
 
 func (tr *truth) take(m *stored) error {
 	tr.messages++
+	tr.ends.note(m.at, m.sequence)
 	tr.book.board.Pass(m.at.UnixMilli())
 	lines := [][]byte{m.Data()}
 	if m.Subject() == "events.pack" {
