@@ -26,14 +26,15 @@ var everyWay = [][]string{
 	{"import", "-"},
 }
 
-// failEach runs each command against a server. Each must fail with these words.
-func failEach(t *testing.T, url string, why ...string) {
+// failEach runs each command against a server. Each must fail with these words, which come at
+// once, or where the command waits for better, within so long.
+func failEach(t *testing.T, url, within string, why ...string) {
 	t.Helper()
 	var all sync.WaitGroup
 	for _, args := range everyWay {
 		all.Go(func() {
 			t.Helper()
-			command(t, nil, aLike, append(args, "--nats", url, "--timeout", "1s")...).fails(t, 1, why...)
+			command(t, nil, aLike, append(args, "--nats", url, "--timeout", within)...).fails(t, 1, why...)
 		})
 	}
 	all.Wait()
@@ -68,9 +69,9 @@ func TestPortThatIsNotNATS(t *testing.T) {
 	web := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(web.Close)
 	ssh := greets(t, "SSH-2.0-OpenSSH_9.6\r\n")
-	failEach(t, ssh, ssh, "what listens there does not speak NATS")
+	failEach(t, ssh, "1m", ssh, "what listens there does not speak NATS")
 	http := "nats://" + web.Listener.Addr().String()
-	failEach(t, http, http, "it is another service, or a server that is suspended or stops")
+	failEach(t, http, "1s", http, "it is another service, or a server that is suspended or stops")
 	p := newPlace(t)
 	p.configure(t, "nats: {url: '"+ssh+"'}\n")
 	p.refuses(t, "does not speak NATS")
@@ -84,7 +85,7 @@ func TestServerWithoutJetStream(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := natstest.NewOutside(t, config)
-			failEach(t, server.URL(), server.URL(), "has no JetStream for this account")
+			failEach(t, server.URL(), "1s", server.URL(), "has no JetStream for this account")
 			p := newPlace(t)
 			p.configure(t, "nats: {url: '"+server.URL()+"'}\n")
 			p.refuses(t, "the server has no JetStream for this account")
@@ -110,7 +111,7 @@ func TestMissingPermissions(t *testing.T) {
 	}
 	p.configure(t, "nats: {url: '"+as("all")+"'}\n")
 	n := p.start(t)
-	failEach(t, as("none"), "does not let this client do so: Permissions Violation for Publish to")
+	failEach(t, as("none"), "1m", "does not let this client do so: Permissions Violation for Publish to")
 	n.nats = as("events")
 	n.do("publish", "like", "actor=1", "post=2", "author=3").fails(t, 1, `do so: Permissions Violation for Publish to "events.like"`)
 	n.do("incr", "42.cntcm").fails(t, 1, `do so: Permissions Violation for Publish to "events.adjust"`)

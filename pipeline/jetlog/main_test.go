@@ -3,6 +3,7 @@ package jetlog_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -45,6 +46,9 @@ func newClusterBench(t *testing.T) (*bench, *natstest.Cluster) {
 	o := natstest.Options()
 	o.Replicas = 3
 	streams, err := jetlog.OpenStreams(t.Context(), c.Conn(), o)
+	for end := time.Now().Add(e2e.Patience); err != nil && time.Now().Before(end); { // a new cluster may lose a request
+		streams, err = jetlog.OpenStreams(t.Context(), c.Conn(), o)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
