@@ -488,26 +488,26 @@ func TestPackerReportsFailures(t *testing.T) {
 // Nobody there: it waits, in bounds, and says at the end what is uncertain.
 func TestPackerWithoutStream(t *testing.T) {
 	nc := querytest.Connect(t, querytest.Server(t, &server.Options{}))
-	p, err := client.New(nc).NewPacker(client.PackOptions{LinesMax: 1, InFlightMax: 2, Patience: 100 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
+	packerOf := func(patience time.Duration) *client.Packer {
+		p, err := client.New(nc).NewPacker(client.PackOptions{LinesMax: 1, InFlightMax: 2, Patience: patience})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Add(client.Post(1, 1)); err != nil {
+			t.Fatal(err)
+		}
+		return p
 	}
-	if err := p.Add(client.Post(1, 1)); err != nil {
-		t.Fatal(err)
-	}
-	err = p.Flush(t.Context())
+	err := packerOf(100 * time.Millisecond).Flush(t.Context())
 	if e, ok := errors.AsType[*client.Error](err); !ok || e.Code != 503 {
 		t.Errorf("flush: %v", err)
 	}
 	if _, err := nc.SubscribeSync("events.>"); err != nil { // takes all, answers nothing
 		t.Fatal(err)
 	}
-	if err := p.Add(client.Post(1, 1)); err != nil {
-		t.Fatal(err)
-	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	err = p.Close(ctx)
+	err = packerOf(time.Hour).Close(ctx)
 	if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, client.ErrUncertain) {
 		t.Errorf("close: %v", err)
 	}
