@@ -26,11 +26,11 @@ var everyWay = [][]string{
 	{"import", "-"},
 }
 
-// tryingAgain ends what a command says that waits for better.
+// tryingAgain ends the line in which a command says what keeps it waiting.
 const tryingAgain = "; trying again\n"
 
-// failEach runs each command against a server. Each must fail with these words, which come at
-// once, or where the command waits for better, within so long.
+// failEach runs each command against a server, with a --timeout of within. Each must fail with
+// these words; most do at once.
 func failEach(t *testing.T, url, within string, why ...string) {
 	t.Helper()
 	var all sync.WaitGroup

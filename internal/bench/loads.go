@@ -89,9 +89,12 @@ func (b *bench) echo(p *program) (c *child, url string) {
 	return c, url
 }
 
+// takeThreads has as many threads run Go as `tidemark run` has.
+func takeThreads() { runtime.GOMAXPROCS(4 * runtime.GOMAXPROCS(0)) }
+
 // echo is the main of its process. It does not return.
 func echo(arguments []string) {
-	runtime.GOMAXPROCS(4 * runtime.GOMAXPROCS(0)) // as `tidemark run` has it
+	takeThreads()
 	server := startServer(arguments[0], arguments[2])
 	of, nc := must(nats.Connect(arguments[1])), must(nats.Connect(server.URL()))
 	var mu sync.Mutex
@@ -112,7 +115,7 @@ func echo(arguments []string) {
 
 // serve is the main of a server's process. It does not return.
 func serve(arguments []string) {
-	runtime.GOMAXPROCS(4 * runtime.GOMAXPROCS(0)) // as `tidemark run` has it
+	takeThreads()
 	startServer(arguments[0], arguments[1])
 	select {}
 }

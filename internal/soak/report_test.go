@@ -53,7 +53,7 @@ func (r *report) text(s *soak) string {
 	line("  %9d  lost in power cuts, counted or not, and none is counted in the end", s.truth.lost)
 	line("  %9d  publishings again because no acknowledgement came; %d of them had been stored", s.book.retries.Load(), s.book.duplicates.Load())
 	line("\ncompared with the twin: %d times each half of the nodes, %d answers about %d communities", r.comparisons, r.asked, len(s.book.communities))
-	line("  %9d  numbers of answers given meanwhile are the twin's between their as_of and the newest position then", r.between)
+	line("  %9d  numbers of answers given meanwhile are the twin's between their as_of and the last message stored when they came", r.between)
 	line("  %9d  questions were answered meanwhile, %d of them degraded, none older than %v else; %d were not, beside faults",
 		s.probes.answers, s.probes.degraded, freshness, s.probes.lost)
 	line("nodes at the end: %d that hold, %d that only answer", len(s.nodes), len(s.thin))

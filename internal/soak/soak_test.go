@@ -192,7 +192,7 @@ func (s *soak) interruptible() {
 	}()
 }
 
-// directory is kept when the test fails: the logs are in it.
+// directory is kept when the test fails: the logs and the streams are in it.
 func directory(t *testing.T) string {
 	dir, err := os.MkdirTemp("", "tidemark-soak-")
 	if err != nil {
@@ -208,7 +208,7 @@ func directory(t *testing.T) string {
 	return dir
 }
 
-// TempDir is where servers keep their streams: beside the logs, and as long.
+// TempDir has servers keep their streams in the run's directory, which a failed run leaves.
 func (s *soak) TempDir() string {
 	s.Helper()
 	dir, err := os.MkdirTemp(s.dir, "server-")

@@ -22,7 +22,7 @@ import (
 type truth struct {
 	book *book
 	next uint64 // the sequence to go on with
-	ends ends   // as messages were stored
+	ends ends   // by when messages were stored
 	seen int    // records up to here are accounted for
 
 	events   int                 // that count

@@ -2,6 +2,7 @@ package jetlog_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -46,7 +47,7 @@ func newClusterBench(t *testing.T) (*bench, *natstest.Cluster) {
 	o := natstest.Options()
 	o.Replicas = 3
 	streams, err := jetlog.OpenStreams(t.Context(), c.Conn(), o)
-	for end := time.Now().Add(e2e.Patience); err != nil && time.Now().Before(end); { // a new cluster may lose a request
+	for end := time.Now().Add(e2e.Patience); errors.Is(err, context.DeadlineExceeded) && time.Now().Before(end); { // a new cluster may lose a request
 		streams, err = jetlog.OpenStreams(t.Context(), c.Conn(), o)
 	}
 	if err != nil {
