@@ -316,7 +316,10 @@ func (p *Process) wait(path string, within time.Duration) {
 		}
 		last = string(body)
 	}
-	p.t.Fatalf("%s not good within %v: %s", path, within, last)
+	said, _ := p.log.Seek(0, io.SeekEnd)
+	p.end(syscall.SIGQUIT) // it prints where it stands
+	stands, _ := os.ReadFile(p.log.Name())
+	p.t.Fatalf("%s not good within %v: %s\n%.30000s", path, within, last, stands[said:])
 }
 
 // Signal sends a signal and does not wait. A process that has ended takes none.

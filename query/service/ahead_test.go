@@ -128,9 +128,9 @@ func TestTheFutureHasItsOwnPlaces(t *testing.T) {
 	ahead := `{"counter":"post","ids":[1],"columns":["like"],"min_seq":9,"timeout_ms":60000`
 	long := ahead + strings.Repeat(" ", 24_000) + "}"
 	future := r.sends(slices.Repeat([][2]string{{"get", ahead + "}"}}, 4)...)
-	e2e.Until(t, "four wait", func() bool { return r.reader.Waiting() == 4 })
+	e2e.Until(t, "four wait", func() bool { return r.service.Futures() == 4 && r.reader.Waiting() == 4 })
 	longFuture := r.sends([2]string{"get", long})
-	e2e.Until(t, "a long one waits", func() bool { return r.reader.Waiting() == 5 })
+	e2e.Until(t, "a long one waits", func() bool { return r.service.Futures() == 5 && r.reader.Waiting() == 5 })
 	const full = "requests that wait for what the log does not hold yet are in flight"
 	r.refused(ahead+"}", "503", "busy: 4 "+full)
 	r.refused(long, "503", "busy: 1 large "+full)
