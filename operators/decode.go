@@ -38,6 +38,7 @@ const (
 	fieldWhat
 	fieldSeen
 	fieldAsOf
+	fieldItems
 	fieldCounter
 	fieldID
 	fieldColumn
@@ -50,7 +51,7 @@ const (
 
 var fixedFields = [fieldsFixed]string{
 	"type", "delete", "actor", "post", "repost_of", "author", "target", "channel", "notice",
-	"what", "seen", "as_of", "counter", "id", "column", "add", "set", "del", "by",
+	"what", "seen", "as_of", "items", "counter", "id", "column", "add", "set", "del", "by",
 }
 
 // object is one JSON object taken apart: the raw value of each known field,
@@ -214,6 +215,26 @@ func (o *object) texts(slot, most int) ([]string, bool) {
 		o.list = append(o.list, token.String())
 	}
 	return o.list, d.PeekKind() == ']'
+}
+
+// positions appends a list of at most `most` positions, as JSON numbers or strings.
+func (o *object) positions(slot, most int, dst []pipeline.Position) ([]pipeline.Position, bool) {
+	d := o.inner(slot, '[')
+	if d == nil {
+		return dst, false
+	}
+	for n := 0; d.PeekKind() != ']' && n < most; n++ {
+		value, err := d.ReadValue()
+		if err != nil {
+			return dst, false
+		}
+		p, ok := parseUint(unquoted(value))
+		if !ok || value.Kind() != '0' && value.Kind() != '"' {
+			return dst, false
+		}
+		dst = append(dst, pipeline.Position(p))
+	}
+	return dst, d.PeekKind() == ']'
 }
 
 // pairs calls visit for every member of an object field, until it returns false.

@@ -204,9 +204,12 @@ func (l *Lane) derive(kind string, line []byte) *refusal {
 			continue
 		}
 		in := &l.event.code[i]
-		if m := l.member(in); m.A != 0 {
+		switch m := l.member(in); {
+		case in.items:
+			l.item(in, m)
+		case m.A != 0:
 			l.count(in, m)
-		} else {
+		default:
 			l.change(in.column, l.ids[in.key], delta, wide)
 		}
 	}

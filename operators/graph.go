@@ -18,7 +18,7 @@ func follow(l *Lane) *refusal {
 	}
 	l.operation = pipeline.Operation{Op: here, ID: actor, Other: target, Position: l.position}
 	l.operate(actor)
-	l.operation = pipeline.Operation{Op: there, ID: target, Other: actor}
+	l.operation = pipeline.Operation{Op: there, ID: target, Other: actor, Position: l.position}
 	l.operate(target)
 	return nil
 }

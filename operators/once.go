@@ -1,6 +1,7 @@
 package operators
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/tidemark-io/tidemark/pipeline"
@@ -14,6 +15,9 @@ var idFields = []string{
 	fixedFields[fieldActor], fixedFields[fieldPost], fixedFields[fieldAuthor], fixedFields[fieldTarget], fixedFields[fieldRepostOf],
 }
 
+// ownIDs are the fields of events of a type that hold an id of what the event is about.
+var ownIDs = map[string]string{"comment": "comment", "message": "message"}
+
 // Set is the set in which a rule of an event type counts. Its shape is known from the
 // rules alone: two fields are a pair of ids, and one field is an id if it holds one in
 // every event, or if a rule of the type has it as its key; else it is a token.
@@ -25,7 +29,7 @@ func (r Rules) Set(event string, rule *Rule) pipeline.SetSpec {
 	case 1:
 		spec.Members = pipeline.MembersTokens
 		field := rule.Once[0]
-		if slices.Contains(idFields, field) || slices.ContainsFunc(r[event], func(other Rule) bool { return other.Key == field }) {
+		if slices.Contains(idFields, field) || ownIDs[event] == field || slices.ContainsFunc(r[event], func(other Rule) bool { return other.Key == field }) {
 			spec.Members = pipeline.MembersIDs
 		}
 	default:
@@ -47,6 +51,42 @@ func (r Rules) Sets() map[string]pipeline.SetSpec {
 	}
 	return sets
 }
+
+// List is what a column keeps that is to have so many items, each for so many seconds, of
+// its rules; an error where these do not agree.
+func (r Rules) List(column string, items int, keep int64) (pipeline.SetSpec, error) {
+	spec := pipeline.SetSpec{Members: pipeline.MembersIDs, Keep: keep, Items: items}
+	if column == followerItems { // the follow graph puts them in
+		spec.Actor = pipeline.WordA
+		return spec, nil
+	}
+	some := false
+	for event, rules := range r {
+		for i := range rules {
+			rule := &rules[i]
+			if rule.Add != column || len(rule.Once) == 0 {
+				continue
+			}
+			of := pipeline.SetSpec{Members: r.Set(event, rule).Members, Keep: keep, Items: items}
+			for i, field := range rule.Once {
+				switch word := pipeline.WordA + pipeline.Word(i); field {
+				case fixedFields[fieldActor]:
+					of.Actor = word
+				case fixedFields[fieldPost]:
+					of.Post = word
+				}
+			}
+			if some && of != spec {
+				return spec, fmt.Errorf("operators: rules count what is in %s once for different fields", column)
+			}
+			spec, some = of, true
+		}
+	}
+	return spec, nil
+}
+
+// followerItems is the column whose items are new followers.
+const followerItems = "unread.follower"
 
 // onceField is a field that members are made of and that the type's operator does not
 // read.
@@ -133,6 +173,31 @@ func (l *Lane) count(in *instruction, m pipeline.Member) {
 	l.operation = pipeline.Operation{Op: pipeline.OpAdd, ID: id, Column: int(in.column), Member: m, By: l.by, Position: l.position}
 	if l.deletion {
 		l.operation.Op = pipeline.OpTake
+	}
+	l.operate(id)
+}
+
+// item puts an item into a list, or takes one out. One without an identity cannot be
+// taken out.
+func (l *Lane) item(in *instruction, identity pipeline.Member) {
+	id, spec := l.ids[in.key], &l.schema.Columns[in.column].Set
+	l.operation = pipeline.Operation{
+		Op: pipeline.OpItem, ID: id, Column: int(in.column), Position: l.position,
+		Member: identity, Actor: l.ids[fieldActor], Post: l.ids[fieldPost],
+	}
+	item := &l.operation
+	switch {
+	case l.deletion && identity.A == 0:
+		return
+	case l.deletion:
+		item.Op, item.Actor, item.Post = pipeline.OpWithdrawn, 0, 0
+	case identity.A != 0:
+		if spec.Actor != pipeline.NoWord {
+			item.Actor = 0
+		}
+		if spec.Post != pipeline.NoWord {
+			item.Post = 0
+		}
 	}
 	l.operate(id)
 }

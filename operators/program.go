@@ -22,7 +22,7 @@ type Limits struct {
 // The most a list in one event may hold.
 const (
 	RulesMax = 64  // rules of one event type
-	WhatMax  = 128 // entries of read.what
+	WhatMax  = 128 // entries of read.what, and of read.items
 )
 
 // Program is the configuration's rules compiled to a flat form: field names
@@ -77,8 +77,9 @@ type instruction struct {
 	when    condition
 	unless  condition
 	unread  bool // a deletion leaves it alone
+	items   bool // the column keeps items
 	ordered bool
-	members pipeline.Members // of the column's set, where the rule says once
+	members pipeline.Members // of the column's set or list, where the rule says once
 	once    [OnceMax]int     // their fields
 }
 
@@ -138,14 +139,16 @@ func Compile(schema *pipeline.Schema, rules Rules, shards int, limits Limits) (*
 	for _, c := range p.columns {
 		p.overhead += 2 + len(c)
 	}
-	// Where rules count in sets, each changes a member too: 3 × RulesMax and a post are
-	// still less than the changes that a read may have; and an operation on a set is
-	// shorter than the change of a cell and that its row exists.
+	// Where rules count in sets, an operation is shorter than two changes of cells.
 	p.eventBytesMax = (len(schema.Columns)+2*RulesMax)*(changeBytes+changeWideBytes) + authorBytes + 64 + WhatMax*66 // a read of channels
 	for _, name := range limits.Channels {
 		p.channels[name] = true
 	}
-	p.eventChangesMax = 2*len(schema.Columns) + 2*RulesMax + 1 + max(WhatMax, pipeline.PostDropsMax)
+	lists := 0
+	for _, column := range schema.Sets() {
+		lists += min(schema.Columns[column].Set.Items, 1)
+	}
+	p.eventChangesMax = 2*len(schema.Columns) + 4*lists + 6*RulesMax + 2 + 2*WhatMax
 	if need := 2 * p.eventChangesMax; need > pipeline.SectionChangesMax {
 		return nil, fmt.Errorf("operators: %d columns are too many: an event may change %d rows and entries, and a window %d", len(schema.Columns), need/2, pipeline.SectionChangesMax)
 	}
@@ -172,7 +175,11 @@ func (p *Program) compile(t *eventType, all Rules) error {
 			return fmt.Errorf("operators: a rule of %s adds to %s, which is not a column", t.name, r.Add)
 		}
 		spec := p.schema.Columns[column]
-		if len(r.Once) > OnceMax || all.Set(t.name, &r) != spec.Set {
+		set := all.Set(t.name, &r)
+		if spec.Set.Items > 0 && (set.Members == pipeline.NoMembers || set.Members == spec.Set.Members) {
+			set = spec.Set
+		}
+		if len(r.Once) > OnceMax || set != spec.Set {
 			return fmt.Errorf("operators: a rule of %s adds to %s by another set than the column's: once %q, keep %d; it has %+v", t.name, r.Add, r.Once, r.Keep, spec.Set)
 		}
 		t.code = append(t.code, instruction{
@@ -180,13 +187,15 @@ func (p *Program) compile(t *eventType, all Rules) error {
 			key:     p.field(r.Key),
 			when:    p.condition(r.If),
 			unless:  p.condition(r.Unless),
-			unread:  spec.Counter == p.unread,
+			unread:  spec.Counter == p.unread && spec.Set.Items == 0,
+			items:   spec.Set.Items > 0,
 			ordered: spec.Ordered,
 		})
 	}
 	for i := range rules { // once all keys are known
-		members := p.schema.Columns[t.code[i].column].Set.Members
-		p.compileOnce(t, &t.code[i], &rules[i], members)
+		if len(rules[i].Once) > 0 {
+			p.compileOnce(t, &t.code[i], &rules[i], p.schema.Columns[t.code[i].column].Set.Members)
+		}
 	}
 	return nil
 }

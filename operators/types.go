@@ -15,7 +15,7 @@ var fixedTypes = map[string]operator{
 	"message": {check: toTarget, fields: []int{fieldActor, fieldTarget}},
 	"follow":  {check: follow, fields: []int{fieldActor, fieldTarget}},
 	"notice":  {check: notice, fields: []int{fieldChannel, fieldNotice}},
-	"read":    {check: read, fields: []int{fieldActor, fieldWhat, fieldSeen, fieldAsOf}},
+	"read":    {check: read, fields: []int{fieldActor, fieldWhat, fieldSeen, fieldAsOf, fieldItems}},
 	"adjust":  {check: adjust, fields: []int{fieldCounter, fieldID, fieldColumn, fieldAdd, fieldSet, fieldDel}},
 }
 

@@ -71,13 +71,38 @@ func MembersNamed(name string) (Members, bool) {
 }
 
 // SetSpec is what a column's set remembers: what rules with `once` have counted in a row.
+// A column that keeps items has a list instead.
 type SetSpec struct {
-	Members Members
-	Keep    int64 // seconds of log time for which a member is remembered; 0: for ever
+	Members Members // of a list: the identities of its items
+	Keep    int64   // seconds of log time for which a member is remembered; 0: for ever
+	Items   int     // the column keeps so many items of a row at most, the newest; 0: it has a set
+	Actor   Word    // which word of its identity is an item's actor,
+	Post    Word    // and which one its post
+}
+
+// Word is a word of a Member.
+type Word uint8
+
+// The words.
+const (
+	NoWord Word = iota
+	WordA
+	WordB
+)
+
+// Of is the word of a member; 0: NoWord.
+func (w Word) Of(m Member) uint64 {
+	switch w {
+	case WordA:
+		return m.A
+	case WordB:
+		return m.B
+	}
+	return 0
 }
 
 // Wide says that members have two words.
 func (s SetSpec) Wide() bool { return s.Members == MembersPairs || s.Members == MembersTokens }
 
-// SetsMax is the most columns with a set that a schema has.
+// SetsMax is the most columns with a set or a list that a schema has.
 const SetsMax = 200

@@ -44,9 +44,12 @@ type ColumnSpec struct {
 	// Ordered columns change with the follow graph or with a set as well as by
 	// rules, so their changes are not merged but kept in log order. NewSchema sets it.
 	Ordered bool
-	// Set is of a column whose rules say `once`.
+	// Set is of a column whose rules say `once`, or that keeps items.
 	Set SetSpec
 }
+
+// HasSet says that the column has a set, and no list.
+func (c *ColumnSpec) HasSet() bool { return c.Set.Members != NoMembers && c.Set.Items == 0 }
 
 // ExistsColumn is the hidden column that distinguishes a row of zeros from no row, in
 // counters that answer a default other than 0.
@@ -113,7 +116,7 @@ func NewSchema(names []string, columns []ColumnSpec) (*Schema, error) {
 		s.bySuffix[c.Suffix] = Column(i)
 	}
 	if len(s.sets) > SetsMax {
-		return nil, fmt.Errorf("pipeline: %d columns have a set, at most %d may", len(s.sets), SetsMax)
+		return nil, fmt.Errorf("pipeline: %d columns have a set or keep items, at most %d may", len(s.sets), SetsMax)
 	}
 	for _, set := range s.sets {
 		// A row's deletion must fall between the same two members as that of its set.
@@ -125,7 +128,7 @@ func NewSchema(names []string, columns []ColumnSpec) (*Schema, error) {
 	return s, nil
 }
 
-// Sets are the columns that have a set, ascending. The caller must not change them.
+// Sets are the columns that have a set or a list, ascending. The caller must not change them.
 func (s *Schema) Sets() []Column { return s.sets }
 
 // Counter finds a counter by name.

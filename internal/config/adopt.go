@@ -94,7 +94,7 @@ func state(in *yaml.Node, is, want group) error {
 		if bytes.Equal(a, b) {
 			continue
 		}
-		if inner, nested := e.value.(group); nested && slices.Contains([]string{"limits", "feed"}, e.key) {
+		if inner, nested := e.value.(group); nested && slices.Contains([]string{"limits", "feed", "unread"}, e.key) {
 			if err := state(mappingIn(in, e.key), is[i].value.(group), inner); err != nil {
 				return err
 			}

@@ -24,7 +24,7 @@ func alike(a, b *Config, counter, column string) bool {
 	in, of := a.counter(counter), b.counter(counter)
 	x, y := in.column(column), of.column(column)
 	switch {
-	case x == nil || y == nil || x.Default != y.Default || x.Max != y.Max:
+	case x == nil || y == nil || x.Default != y.Default || x.Max != y.Max || x.Items != y.Items:
 		return false
 	case x.Default != 0 && !slices.Equal(in.names(), of.names()):
 		return false // whichever column makes a row, its default goes
@@ -46,7 +46,7 @@ func alike(a, b *Config, counter, column string) bool {
 // sameReads reports whether reads take back the same. One that names what there is
 // not is refused as a whole.
 func sameReads(a, b *Config, x, y *Counter) bool {
-	return a.InactiveAfter == b.InactiveAfter && slices.Equal(x.names(), y.names()) && a.ChannelsOpen == b.ChannelsOpen &&
+	return a.InactiveAfter == b.InactiveAfter && a.Unread == b.Unread && slices.Equal(x.names(), y.names()) && a.ChannelsOpen == b.ChannelsOpen &&
 		(a.ChannelsOpen || slices.Equal(slices.Sorted(slices.Values(a.OnlyChannels())), slices.Sorted(slices.Values(b.OnlyChannels()))))
 }
 

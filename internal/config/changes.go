@@ -24,6 +24,7 @@ func Changes(from, to *Config) (words []string, err error) {
 		{"feed.posts_per_author", from.Feed.PostsPerAuthor, to.Feed.PostsPerAuthor},
 		{"feed.posts_kept", from.Feed.Kept(), to.Feed.Kept()},
 		{"feed.retention", from.Feed.Retention, to.Feed.Retention},
+		{"unread.retention", from.Unread.Retention, to.Unread.Retention},
 		{"inactive_after", from.InactiveAfter, to.InactiveAfter},
 	} {
 		words = append(words, changed(key.name, key.from, key.to)...)
@@ -86,6 +87,7 @@ func columnChanges(from, to *Counter) (words []string) {
 		words = append(words, changed(name+": bits", was.Bits, column.Bits)...)
 		words = append(words, changed(name+": max", was.Max, column.Max)...)
 		words = append(words, changed(name+": default", was.Default, column.Default)...)
+		words = append(words, changed(name+": items", was.Items, column.Items)...)
 		words = append(words, changed(name+": suffix", orNone(was.Suffix), orNone(column.Suffix))...)
 	}
 	return words

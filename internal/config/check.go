@@ -123,6 +123,10 @@ func (d *decoder) checkBounds(c *Config) {
 	within(d, "feed.posts_per_author", c.Feed.PostsPerAuthor, 1, 65535)
 	within(d, "feed.posts_kept", c.Feed.PostsKept, 0, 16*65535)
 	within(d, "feed.retention", c.Feed.Retention, time.Millisecond, ageMax)
+	within(d, "unread.retention", c.Unread.Retention, time.Second, ageMax)
+	if c.Unread.Retention%time.Second != 0 && d.sound("unread.retention") {
+		d.fault(d.lines["unread.retention"], "unread.retention", "%s is not a whole number of seconds; log time is measured in seconds", FormatDuration(c.Unread.Retention))
+	}
 	within(d, "inactive_after", c.InactiveAfter, time.Millisecond, ageMax)
 	within(d, "node_expiry", c.NodeExpiry, time.Second, 3650*day)
 
@@ -269,10 +273,10 @@ var (
 	}
 	fixedFields = map[string][]string{
 		"post":    {"actor", "post", "repost_of", "author"},
-		"comment": {"actor", "post", "author"},
+		"comment": {"actor", "post", "author", "comment"},
 		"like":    {"actor", "post", "author"},
 		"mention": {"actor", "target", "post"},
-		"message": {"actor", "target"},
+		"message": {"actor", "target", "message"},
 	}
 	userFields = []string{"actor", "author", "target"}
 )
@@ -297,6 +301,7 @@ const rulesMax = operators.RulesMax
 
 func (d *decoder) checkRules(c *Config) {
 	columns := columnNames(c.Counters)
+	items := c.items()
 	if _, stated := d.lines["rules"]; !stated {
 		d.checkDefaultRules(c, columns)
 		return
@@ -316,6 +321,7 @@ func (d *decoder) checkRules(c *Config) {
 		}
 		for i, r := range event.Rules {
 			d.checkRule(ruleKey(key, i), event.Type, r, columns)
+			d.checkOnce(ruleKey(key, i), event.Type, r, items)
 		}
 	}
 }
@@ -334,6 +340,19 @@ func (d *decoder) checkDefaultRules(c *Config, columns []string) {
 		d.crossFault([]string{"counters"}, "the default rules add to %s, which these counters do not have; state rules too (rules: {} for none)",
 			strings.Join(missing, ", "))
 	}
+}
+
+// items are how many items columns keep, of those that do.
+func (c *Config) items() map[string]int {
+	items := make(map[string]int)
+	for _, counter := range c.Counters {
+		for _, column := range counter.Columns {
+			if column.Items > 0 {
+				items[counter.Name+"."+column.Name] = column.Items
+			}
+		}
+	}
+	return items
 }
 
 func columnNames(counters []Counter) (names []string) {
@@ -373,7 +392,6 @@ func (d *decoder) checkRule(key, event string, r Rule, columns []string) {
 		}
 		d.checkField(k, event, condition.field, true)
 	}
-	d.checkOnce(key, event, r)
 	if r.If != "" && r.If == r.Unless {
 		d.crossFault([]string{under(key, "if"), under(key, "unless")}, "if and unless are both %s; the rule would never hold", r.If)
 	}

@@ -58,6 +58,7 @@ type Config struct {
 	Backup        Backup        `yaml:"backup"`         // what is copied elsewhere
 	Rebuild       Rebuild       `yaml:"rebuild"`        // what a second generation of counts may take
 	Feed          Feed          `yaml:"feed"`           // what counts as unread in a feed
+	Unread        Unread        `yaml:"unread"`         // for how long items of unread columns are kept
 	InactiveAfter time.Duration `yaml:"inactive_after"` // log time since a user's last read; 30d
 	NodeExpiry    time.Duration `yaml:"node_expiry"`    // silence after which a node no longer holds DELTAS back; 24h
 	Log           Log           `yaml:"log"`            // the process's own log
@@ -214,6 +215,11 @@ func (f *Feed) Kept() int { return cmp.Or(f.PostsKept, postsKeptTimes*f.PostsPer
 // author may delete three of four before an older one is missing.
 const postsKeptTimes = 4
 
+// Unread says for how long columns of unread keep items.
+type Unread struct {
+	Retention time.Duration `yaml:"retention"` // log time, whole seconds; 90d
+}
+
 // Log is the process's own log.
 type Log struct {
 	Level  string `yaml:"level"`  // debug, info, warn, error; info
@@ -233,7 +239,11 @@ type Column struct {
 	Max     int    `yaml:"max"`     // width up to which it grows, Bits to 63; 63
 	Suffix  string `yaml:"suffix"`  // its own name over all counters; "" = none
 	Default int64  `yaml:"default"` // answered for a row that does not exist; 0
+	Items   int    `yaml:"items"`   // of unread: newest items that the column keeps of a user, 0 to ItemsMax, 0 = it is a plain number; 0
 }
+
+// ItemsMax is how many items a column keeps of a user at most.
+const ItemsMax = 100_000
 
 // A column's width where the file does not state it.
 const (

@@ -19,7 +19,7 @@ var countingKeys = []string{
 	"shards",
 	"limits.channels", "limits.notices",
 	"feed.posts_per_author", "feed.posts_kept", "feed.retention",
-	"inactive_after",
+	"unread.retention", "inactive_after",
 	"counters", "rules", "channels", "channels_open",
 }
 
@@ -45,6 +45,9 @@ func (c *Config) counting() group {
 		columns := make(group, 0, len(counter.Columns))
 		for _, k := range counter.Columns {
 			column := group{{"bits", k.Bits}, {"max", k.Max}, {"default", k.Default}}
+			if k.Items > 0 {
+				column = append(column, entry{"items", k.Items})
+			}
 			columns = append(columns, entry{k.Name, column.with("suffix", k.Suffix)})
 		}
 		counters = append(counters, entry{counter.Name, columns})
@@ -73,6 +76,7 @@ func (c *Config) counting() group {
 		{"channels_open", c.ChannelsOpen},
 		{"limits", group{{"channels", c.Limits.Channels}, {"notices", c.Limits.Notices}}},
 		{"feed", group{{"posts_per_author", c.Feed.PostsPerAuthor}, {"posts_kept", c.Feed.Kept()}, {"retention", FormatDuration(c.Feed.Retention)}}},
+		{"unread", group{{"retention", FormatDuration(c.Unread.Retention)}}},
 		{"inactive_after", FormatDuration(c.InactiveAfter)},
 	}
 }

@@ -51,8 +51,9 @@ func (d *decoder) once(n *yaml.Node, line int, key string, out *Once) {
 	}
 }
 
-// checkOnce looks at what one rule says about the set of its column.
-func (d *decoder) checkOnce(key, event string, r Rule) {
+// checkOnce looks at what one rule says about the set or the list of its column. columns says
+// how many items each keeps.
+func (d *decoder) checkOnce(key, event string, r Rule, columns map[string]int) {
 	once, keep := under(key, "once"), under(key, "keep")
 	line, stated := d.lines[once]
 	if stated && d.sound(once) {
@@ -62,13 +63,15 @@ func (d *decoder) checkOnce(key, event string, r Rule) {
 		if r.Once[0] == r.Once[1] {
 			d.fault(line, once, "names %s twice; want two different fields, or one", r.Once[0])
 		}
-		if strings.HasPrefix(r.Add, unreadCounter+".") {
-			d.fault(line, once, "%s cannot have it: a column of %s has no list of items yet; leave it out", r.Add, unreadCounter)
+		if strings.HasPrefix(r.Add, unreadCounter+".") && columns[r.Add] == 0 {
+			d.fault(line, once, "%s cannot have it: it is a plain number; give the column items, or leave it out", r.Add)
 		}
 	}
 	line, kept := d.lines[keep]
 	switch {
 	case !kept || !d.sound(keep):
+	case columns[r.Add] > 0 && r.Keep != 0:
+		d.fault(line, keep, "%s keeps items: unread.retention says for how long", r.Add)
 	case !stated:
 		d.fault(line, keep, "is for a rule with once: it says for how long the set remembers a member")
 	case r.Keep != 0:
@@ -86,7 +89,7 @@ func (d *decoder) checkSets(c *Config) {
 		spec pipeline.SetSpec
 		line int
 	}
-	rules, first, sets := c.Rules(), make(map[string]said), 0
+	rules, columns, first, sets := c.Rules(), c.items(), make(map[string]said), 0
 	for _, event := range c.EventRules {
 		for i, r := range event.Rules {
 			key := ruleKey(under("rules", event.Type), i)
@@ -97,6 +100,13 @@ func (d *decoder) checkSets(c *Config) {
 			line, stated := d.lines[at]
 			if !stated {
 				at, line = key, d.lines[key]
+			}
+			if columns[r.Add] > 0 {
+				if _, err := rules.List(r.Add, columns[r.Add], 0); err != nil && first[r.Add].line == 0 {
+					first[r.Add] = said{line: line}
+					d.fault(line, at, "rules count what is in %s once for different fields, or in a different order; all rules of a column agree in once", r.Add)
+				}
+				continue
 			}
 			spec := rules.Set(event.Type, &rules[event.Type][i])
 			was, other := first[r.Add]

@@ -17,7 +17,14 @@ const existsColumn = operators.ExistsColumn
 func (c *Config) Schema() (*pipeline.Schema, error) {
 	var names []string
 	var columns []pipeline.ColumnSpec
-	sets := c.Rules().Sets()
+	rules := c.Rules()
+	sets := rules.Sets()
+	for column, items := range c.items() {
+		var err error
+		if sets[column], err = rules.List(column, items, int64(c.Unread.Retention/time.Second)); err != nil {
+			return nil, err
+		}
+	}
 	for i, counter := range c.Counters {
 		names = append(names, counter.Name)
 		defaults := false

@@ -76,6 +76,7 @@ func (d *decoder) column(name string, line int, key string, value *yaml.Node) Co
 	bits, most, answer := under(key, "bits"), under(key, "max"), under(key, "default")
 	within(d, bits, c.Bits, 1, bitsMax)
 	within(d, most, c.Max, 1, bitsMax)
+	within(d, under(key, "items"), c.Items, 0, ItemsMax)
 	switch {
 	case !d.sound(bits, most):
 		return c
@@ -98,6 +99,9 @@ func (d *decoder) checkCounter(key string, c *Counter, suffixes map[string]int) 
 		key := under(key, column.Name)
 		if why, reserved := reservedUnread[column.Name]; reserved && c.Name == unreadCounter {
 			d.fault(d.lines[key], key, "reserved: %s %s; choose another name", column.Name, why)
+		}
+		if items := under(key, "items"); column.Items > 0 && c.Name != unreadCounter {
+			d.fault(d.lines[items], items, "is for columns of %s: it says how many items of a user are kept", unreadCounter)
 		}
 		key = under(key, "suffix")
 		line, stated := d.lines[key]

@@ -40,7 +40,7 @@ type Bounds struct {
 }
 
 func (b Bounds) ages() rulesOfAges {
-	return rulesOfAges{b.PostsPerAuthor, b.PostsKept, int64(b.Retention / time.Second), int64(b.InactiveAfter / time.Second), b.Channels, b.Notices, b.Once}
+	return rulesOfAges{b.PostsPerAuthor, b.PostsKept, int64(b.Retention / time.Second), int64(b.InactiveAfter / time.Second), b.Channels, b.Notices, b.Once, 0, itemsKept}
 }
 
 // Settings are the lines of config.yaml that the model goes by. limits are

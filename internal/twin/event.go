@@ -17,9 +17,12 @@ type event struct {
 	channel string
 	notice  uint64
 
-	what []string
-	seen map[string]int64
-	asOf asOf
+	what  []string
+	seen  map[string]int64
+	asOf  asOf
+	items []asOf
+
+	comment, message uint64
 
 	counter, column string
 	id              uint64
@@ -49,6 +52,7 @@ const (
 	asOfZero                   // 0
 	asOfFuture                 // beyond the read itself
 	asOfAt                     // a position
+	asOfLine                   // some messages ago, in the upper bits, and a line of it, in the lowest 8
 )
 
 // position is what goes into the event at a position of its own; ok is false
@@ -61,6 +65,8 @@ func (a asOf) position(own pipeline.Position) (p pipeline.Position, ok bool) {
 		return own + 12_345, true
 	case asOfAt:
 		return pipeline.Position(a.back), true
+	case asOfLine:
+		return pipeline.At(own.Sequence()-min(own.Sequence()-1, a.back>>8), int(a.back&0xff)), true
 	}
 	return 0, a.kind == asOfZero
 }
@@ -110,6 +116,8 @@ func (e *event) encode(own pipeline.Position) []byte {
 	id("notice", e.notice)
 	id("id", e.id)
 	id("page", e.page)
+	id("comment", e.comment)
+	id("message", e.message)
 	text := func(name, v string) {
 		if v != "" {
 			o[name] = v
@@ -132,6 +140,17 @@ func (e *event) encode(own pipeline.Position) []byte {
 	}
 	if p, ok := e.asOf.position(own); ok {
 		o["as_of"] = p.String()
+	}
+	if e.items != nil {
+		var items []any
+		for i, of := range e.items {
+			if p, _ := of.position(own); i%2 == 0 {
+				items = append(items, p.String())
+			} else {
+				items = append(items, uint64(p))
+			}
+		}
+		o["items"] = items
 	}
 	if e.add != nil {
 		o["add"] = *e.add

@@ -9,6 +9,13 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline"
 )
 
+// storyItems is how many items the lists of a story have, so few that some leave them; they are
+// kept for ever, in seconds.
+const (
+	storyItems = 3
+	ever       = 1 << 30
+)
+
 // Configuration is the built-in one with one counter more, page.view, to which
 // events of a type of its own add.
 func Configuration() *config.Config {
@@ -16,6 +23,7 @@ func Configuration() *config.Config {
 	c.Counters = append(c.Counters, config.Counter{Name: "page", Columns: []config.Column{{Name: "view", Bits: 16, Max: 63}}})
 	c.EventRules = append(c.EventRules, config.EventRules{Type: "view", Rules: []config.Rule{{Add: "page.view", Key: "page"}}})
 	withSets(c, false)
+	withItems(c, storyItems, ever)
 	return c
 }
 
@@ -28,7 +36,7 @@ type Story struct {
 
 // Generate makes a story. number keeps the ids of stories apart.
 func Generate(r *rand.Rand, number int) *Story {
-	s := generate(r, number, false)
+	s := generate(r, number, rulesOfAges{items: storyItems})
 	story := &Story{Users: s.users, Posts: s.posts, Pages: s.pages, Channels: channelNames}
 	for _, m := range s.messages {
 		story.Messages = append(story.Messages, Message{m})
@@ -67,13 +75,13 @@ func (m Message) Refused(line int) bool {
 
 func (m Message) String() string { return m.m.String() }
 
-// Model is the naive model without ages: nothing in it ever gets too old, and no list
-// too long.
+// Model is the naive model without ages: nothing in it ever gets too old, and no list but
+// those of unread items too long.
 type Model struct{ m model }
 
 // NewModel makes an empty one.
 func NewModel() *Model {
-	return &Model{model{ages: rulesOfAges{math.MaxInt, math.MaxInt, 1 << 50, 1 << 50, math.MaxInt, math.MaxInt, false}}}
+	return &Model{model{ages: rulesOfAges{math.MaxInt, math.MaxInt, 1 << 50, 1 << 50, math.MaxInt, math.MaxInt, false, storyItems, ever}}}
 }
 
 // Tell adds the events of a message at a place in the log, those of the lines

@@ -58,6 +58,8 @@ type generator struct {
 	pace    []int64
 	deletes float64
 	once    bool // there are sets
+	items   bool // unread columns keep items
+	last    []event
 }
 
 // newGenerator draws the users of the sequence of a number, and how they are.
@@ -77,10 +79,10 @@ func newGenerator(r *rand.Rand, number int) generator {
 	return g
 }
 
-// generate makes the sequence of a number; once: for a world that has sets.
-func generate(r *rand.Rand, number int, once bool) sequence {
+// generate makes the sequence of a number, for a world of some rules.
+func generate(r *rand.Rand, number int, of rulesOfAges) sequence {
 	g := newGenerator(r, number)
-	g.once = once
+	g.once, g.items = of.once, of.items > 0
 	return g.sequence()
 }
 
@@ -138,7 +140,25 @@ func one[T any](g *generator, of []T) T { return of[g.IntN(len(of))] }
 
 func (g *generator) user() uint64 { return one(g, g.users) }
 
+// event is one by chance. Where there are lists it is now and then one of the last few once
+// more, or undone.
 func (g *generator) event() event {
+	if !g.items {
+		return g.fresh()
+	}
+	e, n := g.fresh(), len(g.last)
+	switch {
+	case n > 0 && g.last[n-1].seen != nil && g.IntN(2) == 0:
+		e = g.last[n-1]
+	case n > 0 && g.IntN(6) == 0:
+		e = g.last[max(0, n-1-g.IntN(8))]
+		e.delete = e.kind != "read" && e.kind != "adjust" && e.junk == "" && g.Float64() < g.deletes
+	}
+	g.last = append(g.last, e)
+	return e
+}
+
+func (g *generator) fresh() event {
 	e := event{actor: g.user(), delete: g.Float64() < g.deletes}
 	switch kind := g.kind(); kind {
 	case kindPost:
@@ -148,6 +168,7 @@ func (g *generator) event() event {
 		}
 	case kindComment, kindLike:
 		e.kind, e.post, e.author = map[int]string{kindComment: "comment", kindLike: "like"}[kind], one(g, g.posts), g.user()
+		g.withIdentity(&e)
 	case kindMention:
 		e.kind, e.target = "mention", g.user()
 		if g.IntN(2) == 0 {
@@ -155,6 +176,7 @@ func (g *generator) event() event {
 		}
 	case kindMessage:
 		e.kind, e.target = "message", g.user()
+		g.withIdentity(&e)
 	case kindFollow:
 		e.kind, e.target = "follow", g.user() // also of oneself
 	case kindNotice:
@@ -210,6 +232,7 @@ func (g *generator) read() event {
 			e.asOf.kind = asOfZero
 		}
 	}
+	g.readSome(&e)
 	return e
 }
 

@@ -61,7 +61,7 @@ func heldSequences(root string, r *rand.Rand) (derived int, err error) {
 		return 0, err
 	}
 	for number := range 3 {
-		if err := c.tell(generate(r, number, c.ages.once)); err != nil {
+		if err := c.tell(generate(r, number, c.ages)); err != nil {
 			return 0, fmt.Errorf("story %d: %w", number, err)
 		}
 	}

@@ -16,11 +16,13 @@ type rulesOfAges struct {
 	channels       int   // limits.channels
 	notices        int   // limits.notices
 	once           bool  // likes and views count in sets
+	items          int   // of each kind of unread that a user's list has; 0: there are no lists
+	itemsKept      int64 // seconds
 }
 
 // agesOf are those numbers, the bounds of what is kept at their defaults.
 func agesOf(postsPerAuthor int, retention, inactiveAfter int64) rulesOfAges {
-	return rulesOfAges{postsPerAuthor, 4 * postsPerAuthor, retention, inactiveAfter, 4096, 100_000, false}
+	return rulesOfAges{postsPerAuthor, 4 * postsPerAuthor, retention, inactiveAfter, 4096, 100_000, false, 0, itemsKept}
 }
 
 // old says whether an age is over: a function of log time as of now and then,
@@ -47,6 +49,7 @@ type model struct {
 	log      []logged         // what was understood, in log order
 	notices  []noticed        // those of everyone, in log order
 	now      int64            // log time, seconds
+	wrong    wrong            // 0: nothing
 
 	// lives is what live says, worked out once for many models that have the
 	// same notices; nil: it was not.
@@ -79,7 +82,8 @@ type counts struct {
 	values  map[cellName]int64
 	rows    map[rowName]bool     // that exist: written, and not deleted since
 	members map[memberName]int64 // of sets: since when, in seconds
-	touched []cellName           // by the latest event
+	lists   map[cellName]*itemList
+	touched []cellName // by the latest event
 }
 
 func (c *counts) add(counter, column string, id uint64, n int64) {
@@ -109,7 +113,7 @@ func (m *model) count() *counts { return m.countEach(func(*logged, *counts) {}) 
 
 // countEach shows the counters after each event.
 func (m *model) countEach(after func(*logged, *counts)) *counts {
-	c := &counts{values: map[cellName]int64{}, rows: map[rowName]bool{}, members: map[memberName]int64{}}
+	c := &counts{values: map[cellName]int64{}, rows: map[rowName]bool{}, members: map[memberName]int64{}, lists: map[cellName]*itemList{}}
 	for i, e := range m.log {
 		c.touched = c.touched[:0]
 		// "`delete` turns every `add` into a subtraction, except on `unread.*`,
@@ -118,8 +122,10 @@ func (m *model) countEach(after func(*logged, *counts)) *counts {
 		if e.delete {
 			n = -1
 		}
-		notify := func(kind string, user uint64) {
-			if !e.delete {
+		notify := func(kind string, user uint64, identity ...uint64) {
+			if m.ages.items > 0 {
+				m.notify(c, &e, kind, user, member(identity...))
+			} else if !e.delete {
 				c.add("unread", kind, user, 1)
 			}
 		}
@@ -133,13 +139,13 @@ func (m *model) countEach(after func(*logged, *counts)) *counts {
 			c.add("post", "repost", e.repostOf, n)
 			c.add("user", "reposted", e.author, n)
 			if e.author != e.actor {
-				notify("repost", e.author)
+				notify("repost", e.author, e.actor, e.post)
 			}
 		case "comment":
 			c.add("post", "comment", e.post, n)
 			c.add("user", "commented", e.author, n)
 			if e.author != e.actor {
-				notify("comment", e.author)
+				notify("comment", e.author, e.comment)
 			}
 		case "like":
 			if m.once(c, &e, "post.like", e.post, member(e.actor)) {
@@ -149,16 +155,16 @@ func (m *model) countEach(after func(*logged, *counts)) *counts {
 				c.add("user", "liked", e.author, n)
 			}
 			if e.author != e.actor {
-				notify("like", e.author)
+				notify("like", e.author, e.actor, e.post)
 			}
 		case "mention":
 			c.add("user", "mentioned", e.target, n)
 			if e.target != e.actor {
-				notify("mention", e.target)
+				notify("mention", e.target, e.actor, e.post)
 			}
 		case "message":
 			if e.target != e.actor {
-				notify("message", e.target)
+				notify("message", e.target, e.message)
 			}
 		case "follow":
 			m.countFollow(c, i)
@@ -192,7 +198,10 @@ func (m *model) countFollow(c *counts, i int) {
 	n := int64(1)
 	if e.delete {
 		n = -1
-	} else {
+	}
+	if m.ages.items > 0 {
+		m.notify(c, e, "follower", e.target, member(e.actor))
+	} else if !e.delete {
 		c.add("unread", "follower", e.target, 1)
 	}
 	c.add("user", "following", e.actor, n)
@@ -207,6 +216,10 @@ func (m *model) countFollow(c *counts, i int) {
 // (never below 0), so that what arrived after the page was drawn stays unread;
 // `as_of` does not bear on these counters."
 func (m *model) countRead(c *counts, e *logged, kind string) {
+	if m.ages.items > 0 {
+		m.readItems(c, e, kind)
+		return
+	}
 	if !slices.Contains(e.what, kind) && !slices.Contains(e.what, "all") {
 		return
 	}
@@ -233,7 +246,9 @@ func (m *model) countAdjust(c *counts, e *logged) {
 		if e.counter != "user" {
 			delete(c.rows, rowName{e.counter, e.id})
 		}
-		c.empty(e.counter, e.id)
+		if c.empty(e.counter, e.id); e.counter == "unread" {
+			c.emptyLists(e.id)
+		}
 	case e.set != nil:
 		c.set(e.counter, e.column, e.id, *e.set)
 	default:
@@ -391,6 +406,9 @@ func markOf(read *logged) pipeline.Position {
 // "reads that arrive late or twice do no harm": the furthest counts.
 func (m *model) mark(user uint64, what string) (mark pipeline.Position) {
 	for _, r := range m.reads(user) {
+		if r.items != nil { // these alone
+			continue
+		}
 		if slices.Contains(r.what, what) || slices.Contains(r.what, "all") {
 			mark = max(mark, markOf(&r))
 		}

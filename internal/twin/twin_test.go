@@ -50,6 +50,7 @@ func draw(r *rand.Rand) setup {
 	s.ages.channels = []int{4, 5, 4096}[r.IntN(3)] // three are configured
 	s.ages.notices = []int{1, 2, 4, 100_000}[r.IntN(4)]
 	s.ages.once = r.IntN(2) == 0
+	s.ages.items = []int{0, 0, 1, 2, 3, 5, 1000}[r.IntN(7)]
 	if r.IntN(3) == 0 {
 		s.defaults = map[string]int64{"user.liked": 9, "unread.like": 4, "post.comment": 2, "page.view": 5}
 	}
@@ -114,7 +115,7 @@ func many(root string, seed uint64, first, last int) (number int, err error) {
 	var all []past
 	for number := first; number < last; number++ {
 		r := chances(seed, number)
-		s := generate(r, number, w.ages.once)
+		s := generate(r, number, w.ages)
 		m := &model{ages: w.ages, defaults: w.defaults}
 		if err := w.tell(r, s, m); err != nil {
 			return number, err
@@ -217,7 +218,7 @@ func shortest(t *testing.T, seed uint64, number int) string {
 	t.Helper()
 	again := fmt.Sprintf("go test ./internal/twin -run 'TestTwin$' -seed=%d -sequences=%d", seed, (number/perWorld+1)*perWorld)
 	set := setupOf(seed, number)
-	s := generate(chances(seed, number), number, set.ages.once)
+	s := generate(chances(seed, number), number, set.ages)
 	for what, start := range map[string]func(*world) error{
 		"asked":               func(*world) error { return nil },
 		"restarted and asked": func(w *world) error { return w.restart(false) },

@@ -71,6 +71,7 @@ func newLog(s setup) (*world, error) {
 	w := &world{setup: s, clock: 1_700_000_000_123}
 	c := Configuration()
 	withSets(c, s.ages.once)
+	withItems(c, s.ages.items, s.ages.itemsKept)
 	w.rules = c.Rules()
 	for i := range c.Counters {
 		for j := range c.Counters[i].Columns {

@@ -234,7 +234,8 @@ type CounterSchema struct {
 // ColumnSchema is one column. Bits is its width in the packed row, Max the
 // width that it may grow to, Default the answer for a row that does not exist. Set is what
 // is in the column's set: "ids", "pairs", "tokens", or "" where it has none; Keep for how
-// many seconds it is remembered, 0 for ever.
+// many seconds it is remembered, 0 for ever. Items is how many items a column of unread keeps
+// of a user at most, 0 where it keeps none.
 type ColumnSchema struct {
 	Name    string `json:"name"`
 	Suffix  string `json:"suffix"` // a name of its own, may be empty
@@ -243,6 +244,7 @@ type ColumnSchema struct {
 	Default int64  `json:"default"`
 	Set     string `json:"set"`
 	Keep    int64  `json:"keep_s"`
+	Items   int    `json:"items"`
 }
 
 // Schema asks what the node counts.

@@ -120,7 +120,11 @@ func newWord(name string, column pipeline.Column, spec *pipeline.ColumnSpec) *wo
 	if spec.Max > 0 && spec.Max < 63 {
 		largest = 1<<spec.Max - 1
 	}
-	return &word{column: column, name: name, key: append(key, ':'), defaultValue: max(spec.Default, 0), largest: largest, set: spec.Set.Members}
+	w := &word{column: column, name: name, key: append(key, ':'), defaultValue: max(spec.Default, 0), largest: largest}
+	if spec.HasSet() {
+		w.set = spec.Set.Members
+	}
+	return w
 }
 
 // quoted is the word as a JSON string.

@@ -33,6 +33,7 @@ func encodeSchema(o *Options) ([]byte, error) {
 		Default int64  `json:"default"`
 		Set     string `json:"set,omitempty"`
 		Keep    int64  `json:"keep_s,omitempty"`
+		Items   int    `json:"items,omitempty"`
 	}
 	type counter struct {
 		Columns []column `json:"columns"`
@@ -47,7 +48,11 @@ func encodeSchema(o *Options) ([]byte, error) {
 		var c counter
 		for _, index := range schema.Visible(i) {
 			spec := &schema.Columns[index]
-			c.Columns = append(c.Columns, column{spec.Name, spec.Suffix, spec.Bits, spec.Max, spec.Default, spec.Set.Members.String(), spec.Set.Keep})
+			set := ""
+			if spec.HasSet() {
+				set = spec.Set.Members.String()
+			}
+			c.Columns = append(c.Columns, column{spec.Name, spec.Suffix, spec.Bits, spec.Max, spec.Default, set, spec.Set.Keep, spec.Set.Items})
 		}
 		if len(c.Columns) > 0 {
 			reply.Counters[schema.Counters[i].Name] = c

@@ -63,6 +63,9 @@ type columnJSON struct {
 	Hidden  bool   `json:"hidden,omitempty"`
 	Set     string `json:"set,omitempty"`  // ids, pairs or tokens; "": the column has no set
 	Keep    int64  `json:"keep,omitempty"` // of the set: seconds of log time; 0: for ever
+	Items   int    `json:"items,omitempty"`
+	Actor   int    `json:"actor,omitempty"` // of items: the pipeline.Word
+	Post    int    `json:"post,omitempty"`
 }
 
 // encode gives the JSON of c:
@@ -73,7 +76,7 @@ func (c *Counted) encode() ([]byte, error) {
 	for i, counter := range c.Schema.Counters {
 		columns := []columnJSON{}
 		for _, spec := range c.Schema.Columns[counter.First:][:counter.Count] {
-			columns = append(columns, columnJSON{spec.Name, spec.Suffix, spec.Bits, spec.Max, spec.Default, spec.Hidden, spec.Set.Members.String(), spec.Set.Keep})
+			columns = append(columns, columnJSON{spec.Name, spec.Suffix, spec.Bits, spec.Max, spec.Default, spec.Hidden, spec.Set.Members.String(), spec.Set.Keep, spec.Set.Items, int(spec.Set.Actor), int(spec.Set.Post)})
 		}
 		out.Counters = append(out.Counters, counterJSON{c.Schema.Counters[i].Name, columns})
 	}
@@ -104,12 +107,12 @@ func decodeCounted(text []byte) (*Counted, error) {
 				return nil, fmt.Errorf("column %.64q of counter %.64q has %d to %d bits and the default %d", c.Name, counter.Name, c.Bits, c.Max, c.Default)
 			}
 			shape, ok := pipeline.MembersNamed(c.Set)
-			if !ok || c.Keep < 0 {
+			if word := int(pipeline.WordB); !ok || c.Keep < 0 || c.Items < 0 || c.Actor < 0 || c.Actor > word || c.Post < 0 || c.Post > word {
 				return nil, fmt.Errorf("column %.64q of counter %.64q has a set of %.64q, which keeps them for %d s", c.Name, counter.Name, c.Set, c.Keep)
 			}
 			columns = append(columns, pipeline.ColumnSpec{
 				Counter: i, Name: c.Name, Suffix: c.Suffix, Bits: c.Bits, Max: c.Max, Default: c.Default, Hidden: c.Hidden,
-				Set: pipeline.SetSpec{Members: shape, Keep: c.Keep},
+				Set: pipeline.SetSpec{Members: shape, Keep: c.Keep, Items: c.Items, Actor: pipeline.Word(c.Actor), Post: pipeline.Word(c.Post)},
 			})
 		}
 	}

@@ -77,7 +77,7 @@ func (s *Server) setsOf(sets []pipeline.MemberOf, r *resolved, asked []pipeline.
 }
 
 func (s *Server) hasSet(column pipeline.Column) error {
-	if s.schema.Columns[column].Set.Members == pipeline.NoMembers {
+	if !s.schema.Columns[column].HasSet() {
 		return refused(fmt.Errorf("column %.64q has no set", s.schema.FullName(column)))
 	}
 	return nil

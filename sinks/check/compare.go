@@ -7,6 +7,7 @@ import (
 	"iter"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tidemark-io/tidemark/pipeline"
@@ -161,7 +162,7 @@ func (p *pass) settle(e facts, at pipeline.Position) facts {
 				f.Value = 0
 			}
 		case tier.FactCursor:
-			if f.Value <= max(marks[tier.MarkAll], marks[tier.MarkFirst]) {
+			if !strings.Contains(f.Name, ".") && f.Value <= max(marks[tier.MarkAll], marks[tier.MarkFirst]) { // of a channel
 				continue
 			}
 		case tier.FactPost:

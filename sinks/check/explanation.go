@@ -56,6 +56,11 @@ type numberTouch struct {
 	touched bool
 	delta   pipeline.Delta // of the cell, without what depends on a set or the graph
 	says    int64          // what operations on sets and the graph say that they add
+
+	// Of a number that counts items:
+	ofItems bool
+	readAll bool // a read has all of them be read
+	listed  bool // what changed depends on what the list has
 }
 
 // rowStep says whether an event makes or deletes the row.
@@ -197,24 +202,16 @@ func (p *explanation) touch(t *pipeline.Traced, time int64) *touch {
 			n, spec := &out.numbers[i], &p.schema.Columns[column]
 			if slices.Contains(columns, column) {
 				n.touched, some = true, true
-				switch c.Op {
-				case pipeline.OpCell:
-					n.delta = n.delta.Then(c.Delta)
-				case pipeline.OpAdd:
-					n.says += section.Operation.By
-				case pipeline.OpTake:
-					n.says -= section.Operation.By
-				case pipeline.OpFollow, pipeline.OpFollowed:
-					n.says++
-				default:
-					n.says--
-				}
+				n.take(&c, &section.Operation, spec.Set.Items > 0)
 			}
 			if some = some || slices.Contains(undone, column); spec.Default == 0 {
 				continue
 			}
 			for _, of := range undone { // its row may be made or go
-				some = some || p.schema.Columns[of].Counter == spec.Counter
+				if p.schema.Columns[of].Counter != spec.Counter {
+					continue
+				}
+				some = true
 				if p.schema.Columns[of].Name == pipeline.ExistsColumn {
 					if out.row = rowMade; c.Delta == pipeline.Set(0) {
 						out.row = rowGone
@@ -231,6 +228,29 @@ func (p *explanation) touch(t *pipeline.Traced, time int64) *touch {
 		out.Body = bytes.Clone(t.Line)
 	}
 	return out
+}
+
+// take takes in a change of the number; of items says that it counts those of a list.
+func (n *numberTouch) take(c *pipeline.Change, o *pipeline.Operation, ofItems bool) {
+	n.ofItems = ofItems
+	switch c.Op {
+	case pipeline.OpCell:
+		n.delta = n.delta.Then(c.Delta)
+	case pipeline.OpAdd:
+		n.says += o.By
+	case pipeline.OpTake:
+		n.says -= o.By
+	case pipeline.OpFollow, pipeline.OpFollowed, pipeline.OpItem:
+		n.says++
+	case pipeline.OpRead:
+		all := o.Mark == o.Position && len(o.Items) == 0 && !slices.ContainsFunc(o.Kinds, func(k pipeline.Kind) bool { return k.Seen != pipeline.SeenAll })
+		if n.readAll, n.listed = all, !all; all {
+			n.delta = pipeline.Set(0)
+		}
+	default:
+		n.says--
+		n.listed = ofItems
+	}
 }
 
 // appendChange appends a change to a section of a window from a position on.
@@ -283,7 +303,7 @@ func (p *explanation) dependOn(n int) (depend int, enough bool) {
 	for i, column := range p.ask.Columns {
 		var known []func(*touch) bool
 		if slices.ContainsFunc(p.touches[:n], func(t *touch) bool { return !t.numbers[i].plain(p.ask.Differences) }) {
-			known = append(known, func(t *touch) bool { return t.numbers[i].sets() })
+			known = append(known, func(t *touch) bool { return t.numbers[i].begins() })
 		}
 		if p.schema.Columns[column].Default != 0 { // was there a row?
 			known = append(known, func(t *touch) bool { return t.row != rowKept })
@@ -302,9 +322,15 @@ func (p *explanation) dependOn(n int) (depend int, enough bool) {
 // plain says that a change follows from the event itself: it adds, or it sets the
 // cell and no difference is wanted.
 func (n *numberTouch) plain(differences bool) bool {
+	if n.listed { // it depends on what the list has, and on what of that is read
+		return false
+	}
 	_, adds := n.delta.Amount()
 	return adds || n.sets() && !differences
 }
+
+// begins says whether neither the cell nor what of a list is read depends on what was before.
+func (n *numberTouch) begins() bool { return n.sets() && (n.readAll || !n.ofItems) }
 
 // sets says whether the cell is set, whatever it was.
 func (n *numberTouch) sets() bool {
@@ -322,8 +348,8 @@ type together struct {
 // togetherOf is what an operation is about; false: it is about something else.
 func togetherOf(c *pipeline.Change, o *pipeline.Operation) (of together, is bool) {
 	switch c.Op {
-	case pipeline.OpAdd, pipeline.OpTake:
-		return together{column: pipeline.Column(o.Column), member: o.Member}, true
+	case pipeline.OpAdd, pipeline.OpTake, pipeline.OpItem, pipeline.OpWithdrawn:
+		return together{column: pipeline.Column(o.Column), member: o.Member}, o.Member.A != 0
 	case pipeline.OpFollow, pipeline.OpUnfollow:
 		return together{pipeline.NoColumn, false, pipeline.Member{A: o.Other}}, true
 	case pipeline.OpFollowed, pipeline.OpUnfollowed:

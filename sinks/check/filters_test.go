@@ -92,7 +92,7 @@ func (numbers) Trace(m *pipeline.Message, _ func([]byte) bool, visit func(*pipel
 	var section []byte
 	for _, text := range digits.FindAllString(string(m.Data), -1) {
 		id, _ := strconv.ParseUint(text, 10, 64)
-		section = pipeline.AppendOperation(section, pipeline.At(m.Sequence, 0)-1, &pipeline.Operation{Op: pipeline.OpFollowed, ID: id, Other: id + 1})
+		section = pipeline.AppendOperation(section, pipeline.At(m.Sequence, 0)-1, &pipeline.Operation{Op: pipeline.OpFollowed, ID: id, Other: id + 1, Position: pipeline.At(m.Sequence, 0)})
 	}
 	visit(&pipeline.Traced{Position: pipeline.At(m.Sequence, 0), Line: m.Data, Ids: section})
 }

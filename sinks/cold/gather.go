@@ -8,6 +8,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/sinks/run"
+	"github.com/tidemark-io/tidemark/sinks/shard"
 )
 
 // gather is a [Sink]: it keeps what a shard hands over, encoded, until all of
@@ -139,6 +140,17 @@ func (g *gather) Member(column pipeline.Column, id uint64, m pipeline.Member, se
 	g.sets[set] = append(g.sets[set], member{entry{id, m.A, where}, m.B})
 }
 
+// Item implements [Sink].
+func (g *gather) Item(column pipeline.Column, id uint64, i *shard.Item, there bool) {
+	set, from := g.store.setOf[column], len(g.values)
+	where := uint64(from)<<24 | 1
+	if there {
+		g.values = appendItem(g.values, &g.store.schema.Columns[column].Set, i)
+		where = g.since(from)
+	}
+	g.sets[set] = append(g.sets[set], member{entry: entry{id, run.Newest(uint64(i.Position)), where}})
+}
+
 // Empty implements [Sink].
 func (g *gather) Empty(column pipeline.Column, id uint64) {
 	set := g.store.setOf[column]
@@ -228,19 +240,23 @@ func (g *gather) writeNamed(w *run.Writer, key run.Key, entries []byName) error 
 	return nil
 }
 
-// writeSet writes what came of a set: marks and members.
+// writeSet writes what came of a set or of lists: marks, and members or items.
 func (g *gather) writeSet(w *run.Writer, key run.Key, members []member) error {
 	if len(members) == 0 {
 		return nil
 	}
-	order := g.sort(members)
+	order, ranks := g.sort(members), g.store.ranks()
 	for i, at := range order {
 		m := &members[at.where]
 		if i+1 < len(order) && order[i+1].a == m.a && order[i+1].b == m.b && members[order[i+1].where].c == m.c {
 			continue
 		}
 		key.A, key.B, key.C = m.a, m.b, m.c
-		if err := w.Add(&key, g.value(m.entry), m.where&1 != 0); err != nil {
+		gone := m.where&1 != 0
+		if ranks.left(&key, gone) {
+			continue
+		}
+		if err := w.Add(&key, g.value(m.entry), gone); err != nil {
 			return err
 		}
 	}

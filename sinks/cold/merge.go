@@ -297,10 +297,12 @@ func (m *merge) write() (*layer, error) {
 // copy writes what a merger comes to, in pieces. It rests after the last one
 // too: many small merges must not take a core either, nor hold up Close.
 func (m *merge) copy(w *run.Writer, merger *run.Merger) error {
-	begun := time.Now()
+	begun, ranks := time.Now(), m.stack.store.ranks()
 	for n := 1; merger.Next(); n++ {
-		if err := w.Add(merger.Key(), merger.Value(), merger.Gone()); err != nil {
-			return err
+		if !ranks.left(merger.Key(), merger.Gone()) {
+			if err := w.Add(merger.Key(), merger.Value(), merger.Gone()); err != nil {
+				return err
+			}
 		}
 		if n%mergeEntries != 0 || m.rest == nil {
 			continue
@@ -322,7 +324,7 @@ func (m *merge) copy(w *run.Writer, merger *run.Merger) error {
 }
 
 // drops is what a merge at the last level leaves out besides: posts before a
-// position, and members that their set has forgotten by the shard's log time.
+// position, and members or items that are too old by the shard's log time.
 func (k *Stack) drops() func(key *run.Key, value []byte) bool {
 	horizon := pipeline.Position(k.horizon.Load())
 	state, _ := k.State()
@@ -337,6 +339,10 @@ func (k *Stack) drops() func(key *run.Key, value []byte) bool {
 		case run.Kept:
 			came, err := run.ReadNumbers(run.Kept, value) // what is damaged stays: it is reported where it is read
 			return err == nil && came[0] < forgotten[key.Counter]
+		case run.Item:
+			var words [itemWords]uint64
+			came, _, err := run.ReadItem(value, words[:])
+			return err == nil && came < forgotten[key.Counter]
 		}
 		return false
 	}

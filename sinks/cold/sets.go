@@ -17,6 +17,8 @@ type setCodec struct {
 // kindOf is what holds the members of a set.
 func kindOf(spec pipeline.SetSpec) run.Kind {
 	switch {
+	case spec.Items > 0:
+		return run.Item
 	case spec.Keep > 0:
 		return run.Kept
 	case spec.Wide():
@@ -38,7 +40,7 @@ func (s *Store) translateSets() {
 	}
 }
 
-// forgotten says by the number of a set before which second of log time its members
+// forgotten says by the number of a set or list before which second of log time its members
 // came that are forgotten at a time, in milliseconds; nil: all are remembered.
 func (s *Store) forgotten(time int64) (before map[uint8]uint64) {
 	for i := range s.sets {

@@ -89,6 +89,9 @@ func (w *walk) next() (bool, error) {
 	w.key.A = a
 	if w.form.pair {
 		b, ok := w.uvarint()
+		if ascends && w.form.newest {
+			b = Newest(b)
+		}
 		if !ascends {
 			rise := b
 			b += w.key.B
@@ -346,8 +349,11 @@ func (w *walk) skip(key *Key) {
 				return
 			}
 			same := step == 0 && nextB == 0
-			if step == 0 {
+			switch {
+			case step == 0:
 				nextB += w.key.B
+			case w.form.newest:
+				nextB = Newest(nextB)
 			}
 			if w.form.triple {
 				if nextC, at = uvarint(w.b, at); at < 0 {
@@ -468,8 +474,11 @@ func (k *block) addWith(f *form, key *Key, value []byte, gone bool) {
 	k.b = binary.AppendUvarint(k.b, key.A-k.last.A)
 	if f.pair {
 		b := key.B
-		if same {
+		switch {
+		case same:
 			b -= k.last.B
+		case f.newest:
+			b = Newest(b)
 		}
 		k.b = binary.AppendUvarint(k.b, b)
 		same = same && b == 0

@@ -25,6 +25,7 @@ const (
 	Member                    // Counter: set, A: id, B: member → nothing
 	Pair                      // Counter: set, A: id, B and C: member → nothing
 	Kept                      // Counter: set, A: id, B and C: member → Unix second at which it came
+	Item                      // Counter: list, A: id, B: Newest of a position → AppendItem
 
 	kinds // one more than the last
 )
@@ -33,7 +34,7 @@ const (
 //
 // Of the kinds of sets, a key with B = 0 and C = 0 is that of a mark: the set of
 // this id was emptied. Such an entry is gone, and so is each member that an older
-// run has. Members of the same run came after it.
+// run has. Members of the same run came after it. Lists have such marks as well.
 type Key struct {
 	Kind    Kind
 	Counter uint8 // of a Row and of sets: the dictionary's number
@@ -58,6 +59,7 @@ type form struct {
 	points  bool // filters have each key (without its name)
 	owners  bool // filters have A, once for all entries with it
 	bare    bool // there is no value
+	newest  bool // B is Newest of a position
 	numbers int  // in the value
 }
 
@@ -76,7 +78,11 @@ var forms = [kindMask + 1]form{
 	Member:    {name: "member", counted: true, pair: true, set: true, points: true, owners: true, bare: true},
 	Pair:      {name: "pair", counted: true, pair: true, triple: true, set: true, points: true, owners: true, bare: true},
 	Kept:      {name: "kept", counted: true, pair: true, triple: true, set: true, points: true, owners: true, numbers: 1},
+	Item:      {name: "item", counted: true, pair: true, set: true, owners: true, newest: true},
 }
+
+// Newest puts positions in order, the newest first. Newest of that is the position again.
+func Newest(position uint64) uint64 { return ^position }
 
 // String is the kind's name.
 func (k Kind) String() string {

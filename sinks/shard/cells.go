@@ -35,7 +35,8 @@ type operation struct {
 
 	set    *set
 	op     pipeline.Op
-	member pipeline.Member
+	member pipeline.Member // or the identity of an item
+	actor  uint64          // of an item; post is as well
 	print  hot.Print
 	by     int64
 	now    int64 // the log second of the event

@@ -35,6 +35,7 @@ const (
 	kindPost                  // author, position: post
 	kindCursor                // user, place of the channel's name in names: position
 	kindMarks                 // user; what they are is with the user
+	kindItem                  // user, position: place in items; without a position: the list was emptied
 )
 
 // changes are entries that changed, in the order of the log. The owner adds to them
@@ -44,6 +45,7 @@ type changes struct {
 	list    hot.Blocks[change]
 	names   []string // of the channels of cursors in list
 	letters int      // bytes of the names
+	items   []itemRest
 
 	mu      sync.Mutex // of the indexes, among holders of the read lock
 	lists   map[listKey]int32
@@ -211,12 +213,15 @@ func (c *changes) place(key memberKey) (place int, found bool) {
 func (c *changes) before(older *changes) *changes {
 	for _, at := range c.list.All {
 		e := *at
-		if e.kind == kindCursor {
+		switch {
+		case e.kind == kindCursor:
 			e.b += uint64(len(older.names))
+		case e.kind == kindItem && !e.gone:
+			e.v += uint64(len(older.items))
 		}
 		older.add(e)
 	}
-	older.names = append(older.names, c.names...)
+	older.names, older.items = append(older.names, c.names...), append(older.items, c.items...)
 	older.letters += c.letters
 	return older
 }
@@ -230,7 +235,7 @@ func (c *changes) bytes() int {
 		return 0
 	}
 	return c.list.Bytes() + c.listed*indexBytes + 8*len(c.members.at) +
-		cap(c.names)*int(unsafe.Sizeof("")) + c.letters
+		cap(c.names)*int(unsafe.Sizeof("")) + c.letters + cap(c.items)*int(unsafe.Sizeof(itemRest{}))
 }
 
 // overLocked are the changes of one kind of a user or author that are not on
@@ -264,14 +269,14 @@ func (s *Shard) overDiskLocked(key memberKey, onDisk Membership) (is Membership,
 	return onDisk, false
 }
 
-// emptied is the place of the last change that empties a set, of each set that one does.
+// emptied is the place of the last change that empties a set or a list, of each that one does.
 func (c *changes) emptied() (places map[listKey]int) {
 	for i, e := range c.list.All {
-		if e.kind == kindMember && e.b == 0 {
+		if (e.kind == kindMember || e.kind == kindItem) && e.b == 0 {
 			if places == nil {
 				places = make(map[listKey]int)
 			}
-			places[listKey{kindMember, e.set, e.a}] = i
+			places[listKey{e.kind, e.set, e.a}] = i
 		}
 	}
 	return places

@@ -142,9 +142,14 @@ func (s *Shard) Write(to Sink) {
 		switch e.kind {
 		case kindFollowing:
 			to.Following(e.a, e.b, pipeline.Position(e.v))
-		case kindMember:
-			if at, ok := emptied[listKey{kindMember, e.set, e.a}]; !ok || i >= at {
+		case kindMember, kindItem:
+			if at, ok := emptied[listKey{e.kind, e.set, e.a}]; ok && i < at {
+				continue
+			}
+			if e.kind == kindMember {
 				s.sets[e.set].write(to, e)
+			} else {
+				f.changed.writeItem(to, s.sets[e.set].column, e)
 			}
 		case kindPost:
 			to.Post(e.a, pipeline.Position(e.b), e.v)
@@ -169,6 +174,7 @@ func (s *Shard) Settle(committed bool, publish func()) {
 	if committed {
 		publish()
 		s.residency.published++
+		s.residency.diskless = false
 		s.durable = f.state
 	} else {
 		s.takeBackLocked(&f)

@@ -27,17 +27,25 @@ func Columns(schema *pipeline.Schema, c *pipeline.Change, o *pipeline.Operation)
 	switch c.Op {
 	case pipeline.OpCell:
 		return []pipeline.Column{pipeline.Column(c.Column)}
-	case pipeline.OpAdd, pipeline.OpTake:
+	case pipeline.OpAdd, pipeline.OpTake, pipeline.OpItem, pipeline.OpWithdrawn:
 		return []pipeline.Column{pipeline.Column(o.Column)}
+	case pipeline.OpRead:
+		for _, k := range o.Kinds {
+			columns = append(columns, pipeline.Column(k.Column))
+		}
 	case pipeline.OpFollow, pipeline.OpUnfollow:
 		names = []string{"user.following", "user.friend"}
 	case pipeline.OpFollowed:
 		names = []string{"user.follower", "unread.follower", "user.friend"}
 	case pipeline.OpUnfollowed:
-		names = []string{"user.follower", "user.friend"}
+		names = []string{"user.follower", "unread.follower", "user.friend"}
 	}
 	for _, name := range names {
-		if column, ok := schema.Find(name); ok {
+		column, ok := schema.Find(name)
+		if c.Op == pipeline.OpUnfollowed && name == "unread.follower" { // only an item is taken out
+			ok = ok && schema.Columns[column].Set.Items > 0
+		}
+		if ok {
 			columns = append(columns, column)
 		}
 	}
@@ -113,21 +121,25 @@ func (s *Shard) setFollowingLocked(user, followee uint64, position pipeline.Posi
 	s.changed.add(change{kind: kindFollowing, gone: !follows, print: hot.PrintOf(user, m), a: user, b: followee, v: uint64(position)})
 }
 
-func (s *Shard) followedLocked(user, follower uint64) error {
+func (s *Shard) followedLocked(o *pipeline.Operation, now int64) error {
+	user, follower := o.ID, o.Other
 	follows, followed, err := s.edgeLocked(user, follower)
 	if followed || err != nil {
 		return err
 	}
 	s.setFollowerLocked(user, follower, true)
 	s.countLocked(s.graph.follower, s.graph.has[1], user, 1)
-	s.countLocked(s.graph.unread, s.graph.has[3], user, 1)
+	if s.newFollowers() == nil {
+		s.countLocked(s.graph.unread, s.graph.has[3], user, 1)
+	}
 	if follows {
 		s.countLocked(s.graph.friend, s.graph.has[2], user, 1)
 	}
-	return nil
+	return s.ofFollowerLocked(o, now)
 }
 
-func (s *Shard) unfollowedLocked(user, follower uint64) error {
+func (s *Shard) unfollowedLocked(o *pipeline.Operation, now int64) error {
+	user, follower := o.ID, o.Other
 	follows, followed, err := s.edgeLocked(user, follower)
 	if !followed || err != nil {
 		return err
@@ -137,7 +149,7 @@ func (s *Shard) unfollowedLocked(user, follower uint64) error {
 	if follows {
 		s.countLocked(s.graph.friend, s.graph.has[2], user, -1)
 	}
-	return nil
+	return s.ofFollowerLocked(o, now)
 }
 
 func (s *Shard) setFollowerLocked(user, follower uint64, follows bool) {

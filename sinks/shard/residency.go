@@ -1,6 +1,11 @@
 package shard
 
-import "github.com/tidemark-io/tidemark/sinks/hot"
+import (
+	"runtime"
+	"slices"
+
+	"github.com/tidemark-io/tidemark/sinks/hot"
+)
 
 // A shard's memory holds what is used; all of it is on disk, but for what has
 // changed since the last checkpoint. So far as nothing is only on disk
@@ -34,11 +39,13 @@ type residency struct {
 
 	published uint64 // how often something was published
 	evictions uint64 // and evicted, or a filter given up
+	noted     uint64 // and an identity of an item
+	diskless  bool   // nothing is on disk
 }
 
 func newResidency(counters int, state State) residency {
 	all := frontier{all: state == State{}} // nothing is on disk
-	r := residency{rows: make([]frontier, counters), users: all, outboxes: all}
+	r := residency{rows: make([]frontier, counters), users: all, outboxes: all, diskless: all.all}
 	for i := range r.rows {
 		r.rows[i] = all
 	}
@@ -105,19 +112,38 @@ func (s *Shard) Pin(pin func()) (published uint64, err error) {
 // Moment is when Wants looked. As long as it is the current one, what was known then is
 // known still. The zero value never is.
 type Moment struct {
-	some                 bool
-	published, evictions uint64
+	some                        bool
+	published, evictions, noted uint64
+	absent                      []absent
 }
 
-func (s *Shard) momentLocked() Moment {
-	return Moment{true, s.residency.published, s.residency.evictions}
+// absent is an identity that had no print, so that its list was not wanted.
+type absent struct {
+	set   *set
+	print hot.Print
+}
+
+func (s *Shard) momentLocked(none []absent) Moment {
+	return Moment{true, s.residency.published, s.residency.evictions, s.residency.noted, none}
 }
 
 // Ready says whether it is the same moment still.
 func (s *Shard) Ready(m Moment) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.failed == nil && m == s.momentLocked()
+	r := &s.residency
+	if s.failed != nil || !m.some || m.published != r.published || m.evictions != r.evictions {
+		return false
+	}
+	if m.noted == r.noted {
+		return true
+	}
+	touched := uint64(0)
+	for _, a := range m.absent {
+		touched += a.set.filter.Touch(a.print)
+	}
+	runtime.KeepAlive(touched)
+	return !slices.ContainsFunc(m.absent, func(a absent) bool { return a.set.may(a.print) })
 }
 
 // currentLocked says whether what was read as of a count of publications is

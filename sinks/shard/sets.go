@@ -38,16 +38,23 @@ type set struct {
 	// long as keep until the next turn, and then all in older has been forgotten.
 	older  *hot.Filter
 	turned int64
+
+	// Of a column that keeps items, see items.go.
+	items             int                  // that a list has at most; 0: it keeps none
+	lists             map[uint64]*itemList // by user
+	listed            int                  // items in them, about
+	mark, floor, seen string               // names of cursors
 }
 
 func (s *Shard) makeSets(loaded frontier) {
 	s.sets = []*set{{column: NoColumn, read: hot.NewSets(hot.SetsForm{}), filter: hot.NewFilter(), loaded: loaded}}
 	s.byColumn = make([]*set, len(s.schema.Columns))
 	for _, column := range s.schema.Sets() {
-		spec := s.schema.Columns[column].Set
+		spec, name := s.schema.Columns[column].Set, s.schema.Columns[column].Name
 		s.byColumn[column] = &set{
 			number: uint16(len(s.sets)), column: column, keep: spec.Keep, filter: hot.NewFilter(), loaded: loaded,
-			read: hot.NewSets(hot.SetsForm{Wide: spec.Wide(), Emptied: true, Kept: spec.Keep > 0}),
+			read:  hot.NewSets(hot.SetsForm{Wide: spec.Wide(), Emptied: true, Kept: spec.Keep > 0}),
+			items: spec.Items, lists: make(map[uint64]*itemList), mark: kindMark(name), floor: kindFloor(name), seen: kindSeen(name),
 		}
 		s.sets = append(s.sets, s.byColumn[column])
 	}
@@ -61,7 +68,7 @@ func (s *Shard) setBytesLocked() (n int) {
 	return n
 }
 
-func (t *set) bytes() int { return t.read.Bytes() + t.filterBytes() }
+func (t *set) bytes() int { return t.read.Bytes() + t.filterBytes() + t.listed*itemBytes }
 
 func (t *set) filterBytes() (n int) {
 	for _, f := range []*hot.Filter{t.filter, t.older} {
@@ -166,18 +173,28 @@ func (t *set) write(to Sink, c *change) {
 	}
 }
 
-// setOfLocked is the set of an operation; nil where to empty it is nothing: another
-// node's history has the column and this one's has not.
+// setOfLocked is the set or the lists of an operation; nil where to empty it is nothing:
+// another node's history has the column and this one's has not.
 func (s *Shard) setOfLocked(o *pipeline.Operation, w *pipeline.Window, columns []pipeline.Column) (*set, error) {
 	switch {
 	case o.Column >= len(columns):
 		return nil, fmt.Errorf("%w: operation %d of column %d and id %d", pipeline.ErrWindow, o.Op, o.Column, o.ID)
 	case columns[o.Column] == NoColumn && o.Op == pipeline.OpEmpty:
 		return nil, nil
-	case columns[o.Column] == NoColumn || s.byColumn[columns[o.Column]] == nil:
-		return nil, fmt.Errorf("the window changes the set of column %s, which this node's configuration does not have: its rules need `once`", w.Columns[o.Column])
 	}
-	return s.byColumn[columns[o.Column]], nil
+	t := s.setAtLocked(columns[o.Column])
+	if t == nil || o.Op.OfItem() != (t.items > 0) && o.Op != pipeline.OpEmpty {
+		return nil, fmt.Errorf("the window changes what column %s keeps, and this node's configuration has it keep something else: its rules need `once`, or it needs `items`, as they have at other nodes", w.Columns[o.Column])
+	}
+	return t, nil
+}
+
+// setAtLocked is that of a column, which may be none.
+func (s *Shard) setAtLocked(column pipeline.Column) *set {
+	if column == NoColumn {
+		return nil
+	}
+	return s.byColumn[column]
 }
 
 // ofSetLocked takes an operation on a set in; flushLocked must follow, as behind
@@ -187,17 +204,27 @@ func (s *Shard) ofSetLocked(o *pipeline.Operation, w *pipeline.Window, columns [
 	if t == nil {
 		return err
 	}
-	if (o.Member.A == 0) != (o.Op == pipeline.OpEmpty) {
+	if (o.Member.A == 0) != (o.Op == pipeline.OpEmpty) && o.Op != pipeline.OpItem {
 		return fmt.Errorf("%w: operation %d of id %d, member %d", pipeline.ErrWindow, o.Op, o.ID, o.Member.A)
 	}
-	return s.waitLocked(operation{op: o.Op, id: o.ID, set: t, member: o.Member, print: hot.PrintOf(o.ID, o.Member), by: o.By, now: now})
+	return s.waitLocked(operation{
+		op: o.Op, id: o.ID, set: t, member: o.Member, print: hot.PrintOf(o.ID, o.Member), by: o.By, now: now,
+		actor: o.Actor, post: o.Post, position: o.Position,
+	})
 }
 
 // changeMemberLocked applies an operation on a set. What is there already adds nothing,
 // and what is not there takes nothing away.
 func (s *Shard) changeMemberLocked(c *operation) error {
 	t := c.set
+	if c.op.OfItem() {
+		return s.itemLocked(c)
+	}
 	if c.op == pipeline.OpEmpty {
+		if t.items > 0 {
+			s.emptyListLocked(t, c.id)
+			return nil
+		}
 		t.read.Empty(c.id)
 		s.changed.add(change{kind: kindMember, set: t.number, gone: true, print: c.print, a: c.id})
 		return nil

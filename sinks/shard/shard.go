@@ -138,6 +138,7 @@ func (s *Shard) Apply(sequence uint64, w *pipeline.Window, columns []pipeline.Co
 	if err := s.applyLocked(w, columns); err != nil {
 		return s.failLocked(err)
 	}
+	s.boundListsLocked()
 	s.measureLocked()
 	s.state = State{Applied: w.To, Sequence: sequence, Time: max(s.state.Time, w.Time)}
 	return nil
@@ -236,13 +237,17 @@ func (s *Shard) operateLocked(o *pipeline.Operation, w *pipeline.Window, columns
 	case pipeline.OpUnfollow:
 		return s.unfollowLocked(o.ID, o.Other)
 	case pipeline.OpFollowed:
-		return s.followedLocked(o.ID, o.Other)
+		return s.followedLocked(o, log.at(o.Position))
 	case pipeline.OpUnfollowed:
-		return s.unfollowedLocked(o.ID, o.Other)
+		return s.unfollowedLocked(o, log.at(o.Position))
 	case pipeline.OpUnpost:
 		return s.unpostLocked(o.ID, o.Other)
 	case pipeline.OpRead:
-		return s.readLocked(o)
+		kinds, err := s.kindsLocked(o, w, columns)
+		if err != nil {
+			return err
+		}
+		return errors.Join(s.readLocked(o), s.readKindsLocked(o, kinds, log.at(o.Position)))
 	}
 	return fmt.Errorf("%w: operation %d in a shard's section", pipeline.ErrWindow, o.Op)
 }

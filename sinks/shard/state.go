@@ -34,8 +34,11 @@ type Sink interface {
 	// Member is a member of the set that a column has of an id, or one no more;
 	// second is that of log time at which it came, where the set forgets.
 	Member(column pipeline.Column, id uint64, member pipeline.Member, second int64, there bool)
-	// Empty says that of a set nothing counts that was handed over earlier. What
-	// comes beside it, before or after, came to the set after it was emptied.
+	// Item is an item of the list that a column has of an id, or one no more: then only its
+	// position says which.
+	Item(column pipeline.Column, id uint64, item *Item, there bool)
+	// Empty says that of a set or list nothing counts that was handed over earlier. What
+	// comes beside it, before or after, came to it after it was emptied.
 	Empty(column pipeline.Column, id uint64)
 	// Second is the first position within a Unix second; 0: it is known no more.
 	Second(second int64, position pipeline.Position)

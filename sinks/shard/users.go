@@ -161,14 +161,14 @@ func (s *Shard) cursorLocked(user uint64, channel string) pipeline.Position {
 const CursorsMax = 65_536
 
 // setCursorLocked moves a user's cursor in a channel, and says whether it is
-// later than the one there was.
-func (s *Shard) setCursorLocked(user uint64, channel string, position pipeline.Position) bool {
+// later than the one there was. A user has so many at most.
+func (s *Shard) setCursorLocked(user uint64, channel string, position pipeline.Position, most int) bool {
 	number, known := s.cursorNames.find(channel)
 	was, listed := uint64(0), false
 	if known {
 		was, listed = s.users.Find(user, listCursors, number)
 	}
-	if uint64(position) <= was || !listed && s.users.Len(user, listCursors) >= CursorsMax {
+	if uint64(position) <= was || !listed && s.users.Len(user, listCursors) >= most {
 		return false
 	}
 	if !listed {
@@ -210,7 +210,7 @@ func (s *Shard) readLocked(o *pipeline.Operation) error {
 		if mark <= max(words[markAll], words[markFirst]&^thinBit) {
 			continue // these say as much, and more
 		}
-		if s.setCursorLocked(user, name, o.Mark) {
+		if s.setCursorLocked(user, name, o.Mark, CursorsMax) {
 			s.changed.addCursor(user, name, uint64(o.Mark))
 		}
 	}

@@ -17,12 +17,13 @@ type Want struct {
 	Authors   []uint64
 	Following []hot.Pair // (user, followee)
 	Members   []Asked
-	Published uint64 // when it was wanted; see Pin
+	Lists     []Asked // of items; whole lists, without a Member
+	Published uint64  // when it was wanted; see Pin
 }
 
 // Empty says that nothing is wanted.
 func (w *Want) Empty() bool {
-	return len(w.Users)+len(w.Marks)+len(w.Authors)+len(w.Following)+len(w.Members) == 0
+	return len(w.Users)+len(w.Marks)+len(w.Authors)+len(w.Following)+len(w.Members)+len(w.Lists) == 0
 }
 
 // sort puts the wants in the order of the disk, each once.
@@ -32,19 +33,24 @@ func (w *Want) sort() {
 		*ids = slices.Compact(*ids)
 	}
 	slices.SortFunc(w.Following, func(a, b hot.Pair) int { return cmp.Or(cmp.Compare(a.A, b.A), cmp.Compare(a.B, b.B)) })
-	slices.SortFunc(w.Members, func(a, b Asked) int {
-		return cmp.Or(cmp.Compare(a.Column, b.Column), cmp.Compare(a.ID, b.ID), a.Member.Compare(b.Member))
-	})
-	w.Following, w.Members = slices.Compact(w.Following), slices.Compact(w.Members)
+	for _, asked := range []*[]Asked{&w.Members, &w.Lists} {
+		slices.SortFunc(*asked, func(a, b Asked) int {
+			return cmp.Or(cmp.Compare(a.Column, b.Column), cmp.Compare(a.ID, b.ID), a.Member.Compare(b.Member))
+		})
+		*asked = slices.Compact(*asked)
+	}
+	w.Following = slices.Compact(w.Following)
 }
 
 // Loaded is what the disk has of a Want: Following says of each pair whether it is
-// there, Members of each member; users and authors may be more, or others.
+// there, Members of each member, Lists has the items of each list, the newest first, as
+// many as it may have; users and authors may be more, or others.
 type Loaded struct {
 	Users     []User
 	Authors   []Author
 	Following []bool
 	Members   []Membership
+	Lists     [][]Item
 }
 
 // User is what is on disk of a user.
@@ -105,13 +111,44 @@ func (s *Shard) Wants(w *pipeline.Window, columns []pipeline.Column, pin func())
 		want.sort()
 		pin()
 	}
-	return want, s.momentLocked()
+	return want, s.momentLocked(members.absent)
 }
 
 // asking are members that are asked for together, so that cache misses overlap.
 type asking struct {
 	n    int
 	list [cellsMax]operation
+
+	absent []absent
+	noted  printSet // of identities of items that operations of the window may put in
+}
+
+// printSet is some prints.
+type printSet struct {
+	at []hot.Print // where a print falls, or in the next free place; 0: free
+	n  int
+}
+
+// add adds a print, and says whether it was there.
+func (p *printSet) add(print hot.Print) (was bool) {
+	if 2*p.n >= len(p.at) {
+		old := p.at
+		*p = printSet{at: make([]hot.Print, max(placesMin, 2*len(old)))}
+		for _, print := range old {
+			if print != 0 {
+				p.add(print)
+			}
+		}
+	}
+	at := print.Home(len(p.at))
+	for ; p.at[at] != 0; at = (at + 1) % len(p.at) {
+		if p.at[at] == print {
+			return true
+		}
+	}
+	p.at[at] = print
+	p.n++
+	return false
 }
 
 // askLocked asks for one more.
@@ -136,9 +173,22 @@ func (s *Shard) askAllLocked(members *asking, want *Want) {
 	runtime.KeepAlive(touched)
 	for i := range list {
 		m := &list[i]
-		if _, known := s.memberLocked(m.set, m.id, m.member, m.print); !known {
+		if m.set.items > 0 {
+			s.askItemLocked(m, members, want)
+		} else if _, known := s.memberLocked(m.set, m.id, m.member, m.print); !known {
 			want.Members = append(want.Members, Asked{m.set.column, m.id, m.member})
 		}
+	}
+}
+
+// askItemLocked adds the list to want in which an identity may be: by then, or because an
+// operation before this one may have put it there.
+func (s *Shard) askItemLocked(m *operation, members *asking, want *Want) {
+	was := members.noted.add(m.print)
+	if was || m.set.may(m.print) {
+		s.wantListLocked(m.set, m.id, want)
+	} else {
+		members.absent = append(members.absent, absent{m.set, m.print})
 	}
 }
 
@@ -150,6 +200,15 @@ func (s *Shard) wantsLocked(o *pipeline.Operation, w *pipeline.Window, columns [
 			want.Following = append(want.Following, hot.Pair{A: id, B: other})
 		}
 		s.askLocked(s.followers(), id, pipeline.Member{A: other}, members, want)
+		if t := s.newFollowers(); t != nil && (o.Op == pipeline.OpFollowed || o.Op == pipeline.OpUnfollowed) {
+			s.askLocked(t, id, pipeline.Member{A: other}, members, want)
+		}
+	case pipeline.OpItem, pipeline.OpWithdrawn:
+		t, err := s.setOfLocked(o, w, columns)
+		if err != nil || o.Member.A == 0 { // it has none; or Apply says so
+			return
+		}
+		s.askLocked(t, id, o.Member, members, want)
 	case pipeline.OpAdd, pipeline.OpTake:
 		t, err := s.setOfLocked(o, w, columns)
 		if err != nil || o.Member.A == 0 { // Apply says so
@@ -161,8 +220,15 @@ func (s *Shard) wantsLocked(o *pipeline.Operation, w *pipeline.Window, columns [
 			want.Authors = append(want.Authors, id)
 		}
 	case pipeline.OpRead:
-		if !s.residency.users.has(id) && !s.users.Has(id) {
-			want.Marks = append(want.Marks, id)
+		s.wantMarksLocked(id, want)
+		kinds, err := s.kindsLocked(o, w, columns)
+		if err != nil { // Apply says so
+			return
+		}
+		for i, t := range kinds {
+			if len(o.Items) > 0 || o.Mark < o.Position || o.Kinds[i].Seen >= 0 {
+				s.wantListLocked(t, id, want)
+			}
 		}
 	}
 }
@@ -188,6 +254,7 @@ func (s *Shard) Install(want *Want, l *Loaded) bool {
 	for i := range want.Members {
 		s.installMemberLocked(&want.Members[i], l.Members[i])
 	}
+	s.installListsLocked(want.Lists, l.Lists)
 	s.measureLocked()
 	return true
 }

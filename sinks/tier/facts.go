@@ -9,6 +9,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/sinks/hot"
+	"github.com/tidemark-io/tidemark/sinks/run"
 	"github.com/tidemark-io/tidemark/sinks/shard"
 )
 
@@ -21,7 +22,7 @@ const (
 	FactMark                    // user ID's mark number Other is position Value
 	FactCursor                  // user ID's cursor in channel Name is position Value
 	FactFollows                 // user ID follows Other, since position Value; 0: the feed was read since
-	FactMember                  // Column's set of row ID has Member; Value is 1, or of a set that forgets, the log second in which it was put in. NoColumn: user ID is followed by Member
+	FactMember                  // Column's set of row ID has Member; Value is 1, or of a set that forgets, the log second in which it was put in. NoColumn: user ID is followed by Member. Of a list, Member is run.Newest of an item's position, and Value says all else of the item
 	FactPost                    // author ID's post Other is listed, at position Value
 	FactNotice                  // channel Name has notice Other, at position Value
 )
@@ -97,6 +98,9 @@ func (f *Fact) Names(schema *pipeline.Schema) (counter, column string, id uint64
 	counter, column = "follower", strconv.FormatUint(f.Member.A, 10)
 	if f.Column != pipeline.NoColumn {
 		counter = "member of " + schema.FullName(f.Column)
+		if schema.Columns[f.Column].Set.Items > 0 {
+			return "item of " + schema.FullName(f.Column), strconv.FormatUint(run.Newest(f.Member.A), 10), f.ID
+		}
 	}
 	if f.Member.B != 0 {
 		column += "," + strconv.FormatUint(f.Member.B, 10)
@@ -119,6 +123,10 @@ func (t *Shard) Facts(ctx context.Context, ask *FactsAsk, yield func(Fact)) (at 
 	case PartUser:
 		state, err = t.userFacts(ask, &d, yield)
 	case PartMembers:
+		if ask.Column != pipeline.NoColumn && t.schema.Columns[ask.Column].Set.Items > 0 {
+			more, state, err = t.itemFacts(ask, &d, yield)
+			break
+		}
 		forgets := ask.Column != pipeline.NoColumn && t.schema.Columns[ask.Column].Set.Keep > 0
 		more, state, err = t.MembersOf(ask.Column, ask.IDs, ask.After, ask.Limit, &d, func(id uint64, m pipeline.Member, second int64) {
 			f := Fact{Kind: FactMember, Column: ask.Column, ID: id, Member: m, Value: 1}

@@ -164,7 +164,25 @@ func load(view *cold.View, want *shard.Want) (l *shard.Loaded, err error) {
 			return nil, err
 		}
 	}
+	if l.Lists, err = readLists(view, want.Lists); err != nil {
+		return nil, err
+	}
 	return l, readMembers(view, want.Members, l.Members)
+}
+
+// readLists reads whole lists of items.
+func readLists(view *cold.View, asked []shard.Asked) (lists [][]shard.Item, err error) {
+	for _, of := range asked {
+		var items []shard.Item
+		if err := view.Items(of.Column, of.ID, func(i *shard.Item) bool {
+			items = append(items, *i)
+			return true
+		}); err != nil {
+			return nil, err
+		}
+		lists = append(lists, items)
+	}
+	return lists, nil
 }
 
 func readUser(view *cold.View, id uint64) (u *shard.User, err error) {

@@ -17,7 +17,7 @@ const (
 	HasUser           // followees, marks or cursors
 	HasPosts          // of an author
 	HasFollower       // of a user
-	HasMember         // of the set of a column
+	HasMember         // of the set or list of a column
 )
 
 // Stored is an id that the disk has entries of.
@@ -77,7 +77,7 @@ type walk struct {
 func (t *Shard) walks() (all []walk) {
 	kinds := map[run.Kind]Kinds{
 		run.Row: HasRow, run.Following: HasUser, run.Marks: HasUser, run.Cursor: HasUser, run.Follower: HasFollower, run.Post: HasPosts,
-		run.Member: HasMember, run.Pair: HasMember, run.Kept: HasMember,
+		run.Member: HasMember, run.Pair: HasMember, run.Kept: HasMember, run.Item: HasMember,
 	}
 	for _, head := range t.stack.Heads() {
 		all = append(all, walk{kind: kinds[head.Kind], part: cold.Part{From: head, Most: storedPiece}})

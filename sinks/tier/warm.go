@@ -7,6 +7,7 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/sinks/cold"
 	"github.com/tidemark-io/tidemark/sinks/hot"
+	"github.com/tidemark-io/tidemark/sinks/run"
 	"github.com/tidemark-io/tidemark/sinks/shard"
 )
 
@@ -283,9 +284,17 @@ func (w *warming) membersOf(column pipeline.Column) error {
 		visit := func(id uint64, m pipeline.Member, _ int64) { // the next part may have others with the last one's first word
 			to, prints = hot.Pair{A: id, B: m.A}, append(prints, hot.PrintOf(id, m))
 		}
-		if column == shard.NoColumn {
+		switch {
+		case column == shard.NoColumn:
 			err = view.WalkEdges(&part, func(user, follower uint64) { visit(user, pipeline.Member{A: follower}, 0) })
-		} else {
+		case w.schema.Columns[column].Set.Items > 0:
+			err = view.WalkItems(column, &part, func(id uint64, i *shard.Item) {
+				to = hot.Pair{A: id, B: run.Newest(uint64(i.Position))}
+				if i.Identity.A != 0 {
+					prints = append(prints, hot.PrintOf(id, i.Identity))
+				}
+			})
+		default:
 			err = view.WalkMembers(column, &part, visit)
 		}
 		if err != nil {
