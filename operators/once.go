@@ -39,14 +39,24 @@ func (r Rules) Set(event string, rule *Rule) pipeline.SetSpec {
 }
 
 // Sets are the sets of columns, by full name; of a column whose rules do not agree, that
-// of one of them.
+// of one of them. Where the actor or the post is they say only if the rules agree.
 func (r Rules) Sets() map[string]pipeline.SetSpec {
 	sets := make(map[string]pipeline.SetSpec)
 	for event, rules := range r {
 		for i := range rules {
-			if spec := r.Set(event, &rules[i]); spec.Members != pipeline.NoMembers {
-				sets[rules[i].Add] = spec
+			spec := r.Set(event, &rules[i])
+			if spec.Members == pipeline.NoMembers {
+				continue
 			}
+			spec.Actor, spec.Post = rules[i].words()
+			was, other := sets[rules[i].Add]
+			if other && was.Actor != spec.Actor {
+				spec.Actor = pipeline.NoWord
+			}
+			if other && was.Post != spec.Post {
+				spec.Post = pipeline.NoWord
+			}
+			sets[rules[i].Add] = spec
 		}
 	}
 	return sets
@@ -68,14 +78,7 @@ func (r Rules) List(column string, items int, keep int64) (pipeline.SetSpec, err
 				continue
 			}
 			of := pipeline.SetSpec{Members: r.Set(event, rule).Members, Keep: keep, Items: items}
-			for i, field := range rule.Once {
-				switch word := pipeline.WordA + pipeline.Word(i); field {
-				case fixedFields[fieldActor]:
-					of.Actor = word
-				case fixedFields[fieldPost]:
-					of.Post = word
-				}
-			}
+			of.Actor, of.Post = rule.words()
 			if some && of != spec {
 				return spec, fmt.Errorf("operators: rules count what is in %s once for different fields", column)
 			}
@@ -83,6 +86,19 @@ func (r Rules) List(column string, items int, keep int64) (pipeline.SetSpec, err
 		}
 	}
 	return spec, nil
+}
+
+// words are those of a member in which a rule has the actor and the post.
+func (r *Rule) words() (actor, post pipeline.Word) {
+	for i, field := range r.Once {
+		switch word := pipeline.WordA + pipeline.Word(i); field {
+		case fixedFields[fieldActor]:
+			actor = word
+		case fixedFields[fieldPost]:
+			post = word
+		}
+	}
+	return actor, post
 }
 
 // followerItems is the column whose items are new followers.

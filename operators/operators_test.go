@@ -142,7 +142,7 @@ func TestRules(t *testing.T) {
 		"escaped numbers": {"events.view", `{"video":"\u0035","by":"\u002d3","long":"\u0030"}`, map[string]int64{"video.views 5": -3, "video.exists 5": 1}},
 		"escaped counts and positions": {
 			"events.pack", strings.Repeat(`{"type":"comment","actor":2,"post":10,"author":1}`+"\n", 5) +
-				`{"type":"read","actor":1,"what":["\u0063omment"],"seen":{"\u0063omment":"\u0033"},"as_of":"\u0031"}`,
+				`{"type":"read","actor":1,"what":["\u0063omment","feed"],"seen":{"\u0063omment":"\u0033"},"as_of":"\u0031"}`,
 			map[string]int64{"unread.comment 1": 2, "post.comment 10": 5, "user.commented 1": 5},
 		},
 		"largest id": {"events.message", `{"actor":1,"target":"18446744073709551615"}`, map[string]int64{"unread.message 18446744073709551615": 1}},
@@ -276,6 +276,7 @@ func TestRefusals(t *testing.T) {
 		"read the unknown":   {"events.read", `{"actor":1,"what":["comment","pokes"]}`, pipeline.ReasonUnknown},
 		"seen below 0":       {"events.read", `{"actor":1,"what":["comment"],"seen":{"comment":-1}}`, pipeline.ReasonField},
 		"seen the unknown":   {"events.read", `{"actor":1,"what":["comment"],"seen":{"pokes":1}}`, pipeline.ReasonUnknown},
+		"as_of of numbers":   {"events.read", `{"actor":1,"what":["comment"],"as_of":"7"}`, pipeline.ReasonAsOf},
 		"as_of a word":       {"events.read", `{"actor":1,"what":["comment"],"as_of":"now"}`, pipeline.ReasonField},
 		"undo a read":        {"events.read", `{"actor":1,"what":["comment"],"delete":true}`, pipeline.ReasonField},
 		"adjust nothing":     {"events.adjust", `{"counter":"post","id":1,"column":"like"}`, pipeline.ReasonField},

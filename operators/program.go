@@ -176,6 +176,7 @@ func (p *Program) compile(t *eventType, all Rules) error {
 		}
 		spec := p.schema.Columns[column]
 		set := all.Set(t.name, &r)
+		set.Actor, set.Post = spec.Set.Actor, spec.Set.Post
 		if spec.Set.Items > 0 && (set.Members == pipeline.NoMembers || set.Members == spec.Set.Members) {
 			set = spec.Set
 		}

@@ -46,7 +46,23 @@ func read(l *Lane) *refusal {
 	if alone {
 		return l.readItems(len(what) == 0)
 	}
+	if asOf > 0 && !l.marks() {
+		return refuse(pipeline.ReasonAsOf, "as_of: what is read keeps no items, so that nobody knows what came after")
+	}
 	return l.see()
+}
+
+// marks says whether the read in hand moves any mark: it may be of plain numbers alone.
+func (l *Lane) marks() bool {
+	if l.operation.Looked != 0 || len(l.operation.Channels) > 0 {
+		return true
+	}
+	for i, c := range l.unreadCols {
+		if l.looked[i] != 0 && l.schema.Columns[c].Set.Items > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // readItems reads the positions of read.items, and has these items alone be read, of the

@@ -76,8 +76,8 @@ type SetSpec struct {
 	Members Members // of a list: the identities of its items
 	Keep    int64   // seconds of log time for which a member is remembered; 0: for ever
 	Items   int     // the column keeps so many items of a row at most, the newest; 0: it has a set
-	Actor   Word    // which word of its identity is an item's actor,
-	Post    Word    // and which one its post
+	Actor   Word    // which word of a member, or of an item's identity, is the actor,
+	Post    Word    // and which one the post
 }
 
 // Word is a word of a Member.

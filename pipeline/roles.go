@@ -140,14 +140,17 @@ const (
 	ReasonContradict Reason = "contradict" // the body's type is not the subject's
 	ReasonID         Reason = "id"         // an id is missing, zero or not an unsigned 64-bit integer
 	ReasonField      Reason = "field"      // any other field is missing or malformed
+	ReasonAsOf       Reason = "as_of"      // a read has one, and nothing that it bears on
 	ReasonSelf       Reason = "self"       // a user follows themself
 	ReasonUnknown    Reason = "unknown"    // names a counter, column or unread kind that is not configured
 	ReasonPack       Reason = "pack"       // more lines than PackMax
 )
 
 // Reasons lists them all, for metrics and documentation.
-var Reasons = []Reason{
-	ReasonJSON, ReasonType, ReasonContradict, ReasonID, ReasonField, ReasonSelf, ReasonUnknown, ReasonPack,
+var Reasons = reasons[:]
+
+var reasons = [...]Reason{
+	ReasonJSON, ReasonType, ReasonContradict, ReasonID, ReasonField, ReasonAsOf, ReasonSelf, ReasonUnknown, ReasonPack,
 }
 
 // Derived is one window with what else came out of its messages.

@@ -48,7 +48,7 @@ type RouterStats struct {
 	Bytes    atomic.Uint64 // of windows
 	Changes  atomic.Uint64 // before merging
 	Merged   atomic.Uint64 // after
-	Letters  [8]atomic.Uint64
+	Letters  [len(reasons)]atomic.Uint64
 	Position atomic.Uint64 // the last window's To
 	Time     atomic.Int64  // the last window's Time
 	Active   atomic.Bool   // Position is this run's then

@@ -57,6 +57,9 @@ type Holder interface {
 
 	// Members is Reader's; ErrElsewhere where the id's shard is not held.
 	Members(ctx context.Context, column pipeline.Column, id uint64, after pipeline.Member, limit int, out *MemberPage, disk bool) error
+
+	// Inbox is Reader's; ErrElsewhere where the user's shard is not held.
+	Inbox(ctx context.Context, ask *InboxAsk, out *InboxPage, disk bool) error
 }
 
 // Profiles is the answer of [Holder.Profiles]. It belongs to the caller.

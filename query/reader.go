@@ -94,6 +94,20 @@ type Reader interface {
 	// after (the zero Member: from the first). All else is as in Following; a row of
 	// which nothing is known has an empty set.
 	Members(ctx context.Context, column pipeline.Column, id uint64, after pipeline.Member, limit int, out *MemberPage, disk bool) error
+
+	// Inbox lists what is in a user's lists of some columns, all of which keep items,
+	// newest first. All else is as in Following. Pages have no gap and no repeat while
+	// new items arrive.
+	Inbox(ctx context.Context, ask *InboxAsk, out *InboxPage, disk bool) error
+}
+
+// InboxAsk asks for a page of a user's items.
+type InboxAsk struct {
+	User    uint64
+	Columns []pipeline.Column // each keeps items, and is there once
+	Before  pipeline.Position // those before it; 0: from the newest
+	Limit   int               // so many at most, 1 at least; but all of the last one's event
+	Unread  bool              // unread ones alone
 }
 
 // Cost is what the disk cost an answer: nothing, where all of it was in memory.
@@ -278,6 +292,31 @@ type MemberPage struct {
 
 // Reset empties the page; the disk cost nothing.
 func (p *MemberPage) Reset() { *p = MemberPage{Members: p.Members[:0]} }
+
+// InboxPage is the answer of [Reader.Inbox]. It belongs to the caller; Reset keeps its
+// memory.
+type InboxPage struct {
+	// Items are the newest first.
+	Items []InboxItem
+	// More says that there are items before the last of Items, which is then not empty.
+	More bool
+	// AsOf is the position that the answer reaches.
+	AsOf pipeline.Position
+	// Cost is what the disk cost it.
+	Cost Cost
+}
+
+// InboxItem is an item of a user's.
+type InboxItem struct {
+	Position    pipeline.Position // of its event
+	Column      pipeline.Column
+	Second      int64 // Unix; of log time, when it came
+	Actor, Post uint64
+	Read        bool
+}
+
+// Reset empties the page; the disk cost nothing.
+func (p *InboxPage) Reset() { *p = InboxPage{Items: p.Items[:0]} }
 
 func zeroed[T any](s []T, n int) []T {
 	if cap(s) < n {

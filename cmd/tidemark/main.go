@@ -47,6 +47,7 @@ type commands struct {
 	Get     getCommand     `cmd:"" help:"Show counts." group:"Counts:"`
 	Page    pageCommand    `cmd:"" help:"Show counts of posts as a viewer is shown them." group:"Counts:"`
 	Members membersCommand `cmd:"" help:"Show the members of a row's set." group:"Counts:"`
+	Inbox   inboxCommand   `cmd:"" help:"Show what is behind a user's unread numbers." group:"Counts:"`
 	Explain explainCommand `cmd:"" help:"Show the events behind a number." group:"Counts:"`
 	Incr    incrCommand    `cmd:"" help:"Add to a count." group:"Counts:"`
 	Set     setCommand     `cmd:"" help:"Set a count." group:"Counts:"`
@@ -131,6 +132,7 @@ func newParser(t terminal) *kong.Kong {
 			"reasons":     reasonNames(),
 			"letters_max": strconv.Itoa(lettersMax),
 			"people_max":  strconv.Itoa(peopleMax),
+			"inbox_max":   strconv.Itoa(inboxMax),
 		},
 	)
 }

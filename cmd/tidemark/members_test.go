@@ -31,7 +31,7 @@ func TestMembersOfSets(t *testing.T) {
 		"members cntan 1542 --json":                `{"members":["7","8"],"as_of":`,
 		"members post.like 1599 --json":            `{"members":[],"as_of":`,
 		"page 1542 --viewer 7 --json":              `{"rows":[{"id":"1542","repost":0,"comment":0,"like":2,"has":{"like":true}}],"as_of":`,
-		"get post 1544 --member 7 --json":          `{"rows":[{"id":"1544","repost":0,"comment":0,"like":0,"has":{"like":false}}],"as_of":`,
+		"get post 1544 --member 7 --json":          `{"rows":[{"id":"1544","repost":0,"comment":0,"like":0,"has":{"comment":false,"like":false}}],"as_of":`,
 		"following 4000000000 --json":              `{"users":[],"as_of":`,
 		"following 1807 --limit 1 --json":          `{"users":["1808"],"next":"1808","as_of":`,
 		"following 1807 --after 1808 --json":       `{"users":["1809"],"as_of":`,
@@ -44,7 +44,7 @@ func TestMembersOfSets(t *testing.T) {
 	}
 	n.publish("like actor=7 post=1542 author=1509 delete=true")
 	n.want("8", "members", "post.like", "1542")
-	n.do("members", "post.comment", "5").fails(t, 2, "no set to list")
+	n.do("members", "post.repost", "5").fails(t, 2, "no set to list")
 	n.do("members", "post.smile", "5").fails(t, 1, "smile")
 	n.do("get", "post", "42", "--member", "s-1").fails(t, 2, "like of ids")
 }

@@ -12,9 +12,11 @@ import (
 
 type readCommand struct {
 	User id               `arg:"" help:"Who has looked."`
-	What []string         `arg:"" help:"Unread columns (comment …), feed, channel:NAME, all."`
-	Seen map[string]int64 `placeholder:"COLUMN=N,…" mapsep:"," help:"Take only so many off these columns: what was shown."`
-	AsOf string           `placeholder:"POSITION" help:"The as_of of the answer that was shown: what came after it stays unread."`
+	What []string         `arg:"" optional:"" help:"Unread columns (comment …), feed, channel:NAME, all."`
+	Seen map[string]int64 `placeholder:"COLUMN=N,…" mapsep:"," help:"Read only so many of these columns, the oldest unread items."`
+
+	Items []string `placeholder:"POSITION,…" help:"Read these items alone, by their positions as 'tidemark inbox' shows them."`
+	AsOf  string   `placeholder:"POSITION" help:"The as_of of the answer that was shown: what came after it stays unread."`
 	remote
 }
 
@@ -25,6 +27,7 @@ EXAMPLE
 
     tidemark read 7 comment mention
     tidemark read 7 comment --seen comment=3
+    tidemark read 7 --items 5939201,5939400
     tidemark read 7 feed channel:system --as-of 5939442
     tidemark read 7 all`
 }
@@ -44,6 +47,16 @@ func (r *readCommand) Run(t *terminal) error {
 	request := client.ReadRequest{User: uint64(r.User), What: r.What, Wait: true, Timeout: r.Timeout}
 	if len(r.Seen) > 0 {
 		request.Seen = maps.Clone(r.Seen)
+	}
+	for _, item := range r.Items {
+		position, err := pipeline.ParsePosition(item)
+		if err != nil {
+			return usage("--items: %s is not a position", item)
+		}
+		request.Items = append(request.Items, position)
+	}
+	if len(r.What)+len(r.Items) == 0 {
+		return usage("expected \"<what> ...\", or --items")
 	}
 	if r.AsOf != "" {
 		position, err := pipeline.ParsePosition(r.AsOf)

@@ -7,12 +7,13 @@
 // one stream of server-sent events for the user that it shows; stream.go asks
 // tidemark.unread and tidemark.feed for it twice a second and sends the page what
 // changed. A click on a badge comes back as a request that read.go turns into
-// tidemark.read. All three are asked over NATS with query/client, as any other program
-// would.
+// tidemark.read. The bell opens what is behind the numbers, of tidemark.inbox, and a heart
+// publishes a like or takes it back (like.go). All are asked over NATS with query/client, as
+// any other program would.
 //
 // What keeps the numbers right (I7): a read says what the page had drawn when
-// it was clicked, as_of for feed and channels and the count for the 1:1
-// columns. What arrived between the drawing and the click stays unread.
+// it was clicked, by as_of. What arrived between the drawing and the click stays unread. And
+// a like is one like, however often the heart is pressed.
 //
 // There is no login: each visitor of the page may look at any user, and read for them.
 // An application knows its user and takes no id from the URL.
@@ -45,6 +46,8 @@ const (
 	writeWithin = 5 * time.Second
 	// postsShown is how many of the feed's newest posts the page lists.
 	postsShown = 6
+	// itemsShown is how many items the bell lists.
+	itemsShown = 30
 )
 
 //go:embed page
@@ -63,8 +66,8 @@ type handler struct {
 	streams streams
 }
 
-// Handler serves the page at /, its changes at /events and its clicks at
-// /read. The client stays the caller's to close, after the server. A stream
+// Handler serves the page at /, its changes at /events and /inbox, and its clicks at
+// /read and /like. The client stays the caller's to close, after the server. A stream
 // ends with its request's context: a server that is to stop at once cancels
 // its BaseContext.
 func Handler(c *client.Client, o Options) http.Handler {
@@ -80,6 +83,8 @@ func Handler(c *client.Client, o Options) http.Handler {
 	mux.Handle("GET /", http.FileServerFS(page))
 	mux.HandleFunc("GET /events", h.events)
 	mux.HandleFunc("POST /read", h.read)
+	mux.HandleFunc("GET /inbox", h.inbox)
+	mux.HandleFunc("POST /like", h.like)
 	// A page from elsewhere in the same browser must not read for anybody.
 	return secure(http.NewCrossOriginProtection().Handler(mux))
 }

@@ -21,9 +21,13 @@ type state struct {
 	Counts   map[string]int
 	Channels map[string]int
 	Dots     map[string]bool
-	Posts    []struct{ Post, Author string }
-	AsOf     string `json:"as_of"`
-	MadeUp   bool   `json:"made_up"`
+	Posts    []struct {
+		Post, Author string
+		Likes        int
+		Liked        bool
+	}
+	AsOf   string `json:"as_of"`
+	MadeUp bool   `json:"made_up"`
 }
 
 // listener is a page's stream of events.
@@ -85,9 +89,11 @@ func (l *listener) until(what string, good func(s state) bool) (s state) {
 	}
 }
 
-func (p *place) read(query string) (code int, text string) {
+func (p *place) read(query string) (code int, text string) { return p.post("read?" + query) }
+
+func (p *place) post(query string) (code int, text string) {
 	p.t.Helper()
-	reply, err := http.Post(p.url+"read?"+query, "", nil)
+	reply, err := http.Post(p.url+query, "", nil)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -111,11 +117,11 @@ func TestStream(t *testing.T) {
 	p.publish(client.Follow(7, 9), client.Read(7, "all"))
 	p.publish(client.Post(9, 100), client.Post(9, 1<<63+1), client.Comment(9, 50, 7), client.Message(8, 7), client.Notice("system", 1), client.Notice("games", 2))
 	s = l.until("all of it", func(s state) bool { return s.Dots["games"] })
-	if fmt.Sprint(s.Feed, s.Counts, s.Channels, s.Posts) != "2 map[comment:1 follower:0 like:0 mention:0 message:1 repost:0] map[system:1] [{9223372036854775809 9} {100 9}]" {
+	if fmt.Sprint(s.Feed, s.Counts, s.Channels, s.Posts) != "2 map[comment:1 follower:0 like:0 mention:0 message:1 repost:0] map[system:1] [{9223372036854775809 9 0 false} {100 9 0 false}]" {
 		t.Errorf("got %+v", s)
 	}
 
-	code, text := p.read("user=7&what=comment&what=feed&seen=comment:1&as_of=" + s.AsOf)
+	code, text := p.read("user=7&what=comment&what=feed&as_of=" + s.AsOf)
 	if code != 200 || !strings.Contains(text, `{"position":"`) {
 		t.Errorf("%d %s", code, text)
 	}
@@ -132,6 +138,52 @@ func TestStream(t *testing.T) {
 	}
 }
 
+// A heart that is pressed like mad is one like, or none; the bell lists it, and a click on it
+// reads it alone.
+func TestLikes(t *testing.T) {
+	p := open(t)
+	p.publish(client.Follow(7, 9), client.Post(9, 100), client.Like(5, 100, 9))
+	l := p.listen("7")
+	press := func(query string) {
+		t.Helper()
+		if code, text := p.post("like?user=7&post=100&author=9" + query); code != http.StatusNoContent {
+			t.Errorf("%d %s", code, text)
+		}
+	}
+	for range 5 {
+		press("")
+		press("")
+		press("&undo=true")
+	}
+	l.until("not liked", func(s state) bool { return len(s.Posts) == 1 && s.Posts[0].Likes == 1 && !s.Posts[0].Liked })
+	press("")
+	l.until("liked", func(s state) bool { return s.Posts[0].Likes == 2 && s.Posts[0].Liked })
+	author := p.listen("9")
+	author.until("two likes", func(s state) bool { return s.Counts["like"] == 2 })
+	reply, err := http.Get(p.url + "inbox?user=9")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var items []struct {
+		Position, Kind, Actor, Post string
+		Read                        bool
+	}
+	if err := json.NewDecoder(reply.Body).Decode(&items); err != nil || len(items) != 3 || items[0].Kind != "like" || items[0].Actor != "7" || items[0].Post != "100" || items[0].Read {
+		t.Fatalf("%v: %+v", err, items)
+	}
+	if code, text := p.read("user=9&item=" + items[0].Position); code != 200 {
+		t.Errorf("%d %s", code, text)
+	}
+	author.until("one read", func(s state) bool { return s.Counts["like"] == 1 })
+	for query, want := range map[string]string{
+		"user=7&post=0&author=9": `400 post: "0" is not an id`, "user=7&post=1": `400 author: "" is not an id`, "post=1&author=9": "400 user is missing",
+	} {
+		if code, text := p.post("like?" + query); !strings.HasPrefix(fmt.Sprint(code, " ", text), want) {
+			t.Errorf("like?%s: %d %s", query, code, text)
+		}
+	}
+}
+
 // I7: what arrived after the page was drawn stays unread.
 func TestReadLeavesWhatCameLater(t *testing.T) {
 	p := open(t)
@@ -145,7 +197,7 @@ func TestReadLeavesWhatCameLater(t *testing.T) {
 	// The user has not seen these when the click comes.
 	p.publish(client.Post(9, 2), client.Post(9, 3), client.Comment(9, 50, 7), client.Notice("system", 2), client.Notice("games", 2))
 	before := l.until("more", func(s state) bool { return s.Channels["system"] == 2 && s.Counts["comment"] == 3 })
-	if code, text := p.read("user=7&what=all&seen=comment:2&as_of=" + drawn.AsOf); code != 200 {
+	if code, text := p.read("user=7&what=all&as_of=" + drawn.AsOf); code != 200 {
 		t.Fatalf("%d %s", code, text)
 	}
 	s := l.until("read", func(s state) bool { return s.Counts["comment"] != before.Counts["comment"] })
@@ -180,14 +232,11 @@ func TestRefusals(t *testing.T) {
 		}
 	}
 	for query, want := range map[string]string{
-		"user=7&as_of=1":                            "400 what is missing",
-		"user=7&what=feed":                          "400 as_of is missing",
-		"user=7&what=feed&as_of=soon":               `400 as_of: "soon" is not a position`,
-		"user=7&what=like&as_of=1&seen=like":        `400 seen: "like" is not a column and its count`,
-		"user=7&what=like&as_of=1&seen=like:-1":     `400 seen: "like:-1"`,
-		"user=7&what=nonsense&as_of=1":              `404 tidemark: what[0]: "nonsense"`,
-		"user=7&what=like&as_of=1&seen=nonsense:1":  `404 tidemark: seen: "nonsense"`,
-		"user=7&what=feed&as_of=99999999999&seen=x": `400 seen: "x"`,
+		"user=7&as_of=1":               "400 what is missing",
+		"user=7&what=feed":             "400 as_of is missing",
+		"user=7&what=feed&as_of=soon":  `400 as_of: "soon" is not a position`,
+		"user=7&what=nonsense&as_of=1": `404 tidemark: what[0]: "nonsense"`,
+		"user=7&item=x":                `400 item: "x" is not a position`,
 	} {
 		if code, body := p.read(query); !strings.HasPrefix(fmt.Sprint(code, " ", body), want) {
 			t.Errorf("read?%s: %d %s, want %s", query, code, body, want)

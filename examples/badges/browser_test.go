@@ -49,8 +49,17 @@ func TestBrowser(t *testing.T) {
 	b.until(badge("feed"), "8")
 	b.until(badge("channel:system"), "1")
 	b.until(`[...document.querySelectorAll("#posts li")].map(li => li.innerText.replace(/\s+/g, " ")).join()`,
-		"10 User 10 post 1008,9 User 9 post 1007,10 User 10 post 1006,9 User 9 post 1005,10 User 10 post 1004,9 User 9 post 1003")
+		"10 User 10 post 1008 ♥ 0,9 User 9 post 1007 ♥ 0,10 User 10 post 1006 ♥ 0,9 User 9 post 1005 ♥ 0,10 User 10 post 1004 ♥ 0,9 User 9 post 1003 ♥ 0")
 	b.until(`document.title`, "(14) Badges of user 7")
+	for range 7 { // like mad
+		b.click(`[data-post="1008"] .heart`)
+	}
+	b.until(`document.querySelector('[data-post="1008"] .heart').textContent`, "♥ 1")
+	b.until(`likes.then(() => document.querySelector('[data-post="1008"] .heart').getAttribute("aria-pressed"))`, "true")
+	b.until(`document.querySelector("#bell .badge").textContent`, "4")
+	b.click("#bell")
+	b.until(`document.querySelectorAll("#items .unread").length`, 4.0)
+	b.until(`document.querySelectorAll("#items button").length`, 7.0)
 	b.picture(filepath.Join(pictures, "light.png"))
 	b.ask("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": "dark"}}}, nil)
 	b.picture(filepath.Join(pictures, "dark.png"))

@@ -8,16 +8,16 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"strings"
 
 	"github.com/tidemark-io/tidemark/query/client"
 )
 
 // read marks as read what a page has shown:
 //
-//	POST /read?user=7&what=comment&seen=comment:3&as_of=5119
+//	POST /read?user=7&what=comment&as_of=5119
+//	POST /read?user=7&item=4096
 //
-// what and seen may be there many times. The answer is {"position":"…"}; a
+// what and item may be there many times. The answer is {"position":"…"}; a
 // state as of there or later no longer has what was read.
 func (h *handler) read(w http.ResponseWriter, r *http.Request) {
 	request, err := readRequest(r.URL.Query())
@@ -45,38 +45,38 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request) {
 	}{position})
 }
 
-// readRequest insists on as_of: without one, a read takes away what nobody
-// has seen.
+// readRequest insists on as_of, but for a read of single items: without one, a read takes
+// away what nobody has seen.
 func readRequest(query url.Values) (r client.ReadRequest, err error) {
 	if r.User, err = userOf(query); err != nil {
 		return r, err
 	}
-	if r.What = query["what"]; len(r.What) == 0 {
+	r.Wait = true
+	for _, text := range query["item"] {
+		position, err := positionOf("item", text)
+		if err != nil {
+			return r, err
+		}
+		r.Items = append(r.Items, position)
+	}
+	if r.What = query["what"]; len(r.What) == 0 && len(r.Items) == 0 {
 		return r, errors.New("what is missing: ?what=comment")
+	}
+	if len(r.Items) > 0 {
+		return r, nil
 	}
 	if !query.Has("as_of") {
 		return r, errors.New("as_of is missing: the one that came with what was shown")
 	}
-	asOf, err := positionOf(query.Get("as_of"))
-	if err != nil {
-		return r, err
-	}
-	r.AsOf, r.Wait, r.Seen = &asOf, true, map[string]int64{}
-	for _, text := range query["seen"] {
-		column, count, _ := strings.Cut(text, ":")
-		n, err := strconv.ParseInt(count, 10, 64)
-		if err != nil || n < 0 {
-			return r, fmt.Errorf("seen: %s is not a column and its count, like comment:3", clip(text))
-		}
-		r.Seen[column] = n
-	}
-	return r, nil
+	asOf, err := positionOf("as_of", query.Get("as_of"))
+	r.AsOf = &asOf
+	return r, err
 }
 
-func positionOf(text string) (client.Position, error) {
+func positionOf(name, text string) (client.Position, error) {
 	p, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("as_of: %s is not a position", clip(text))
+		return 0, fmt.Errorf("%s: %s is not a position", name, clip(text))
 	}
 	return client.Position(p), nil
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -36,6 +37,8 @@ type node struct {
 type post struct {
 	Post   uint64 `json:"post,string"`
 	Author uint64 `json:"author,string"`
+	Likes  int64  `json:"likes"`
+	Liked  bool   `json:"liked"` // by the user
 }
 
 // look asks what a user has not looked at yet, with at least the events up to
@@ -61,10 +64,35 @@ func (h *handler) look(ctx context.Context, user uint64, least client.Position) 
 		Posts: make([]post, len(feed.Posts)), AsOf: unread.AsOf, MadeUp: h.madeUp,
 	}
 	for i, p := range feed.Posts {
-		s.Posts[i] = post{p.Post, p.Author}
+		s.Posts[i] = post{Post: p.Post, Author: p.Author}
+	}
+	if err := h.likes(ctx, s); err != nil {
+		return nil, err
 	}
 	s.Nodes = h.nodes(ctx)
 	return s, nil
+}
+
+// likes asks how many like the posts of a state, and whether its user does.
+func (h *handler) likes(ctx context.Context, s *state) error {
+	if len(s.Posts) == 0 {
+		return nil
+	}
+	r := client.PageRequest{Viewer: s.User, MinPosition: s.AsOf}
+	for _, p := range s.Posts {
+		r.IDs = append(r.IDs, p.Post)
+	}
+	page, err := h.client.Page(ctx, r)
+	if err != nil {
+		return err
+	}
+	column, set := slices.Index(page.Columns, "like"), slices.Index(page.Sets, "like")
+	for i, row := range page.Rows {
+		if column >= 0 && set >= 0 && i < len(s.Posts) {
+			s.Posts[i].Likes, s.Posts[i].Liked = row.Values[column], row.Has[set]
+		}
+	}
+	return nil
 }
 
 // nodes are those there are, if there are several. Where none answers, the page does

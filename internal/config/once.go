@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -90,6 +91,7 @@ func (d *decoder) checkSets(c *Config) {
 		line int
 	}
 	rules, columns, first, sets := c.Rules(), c.items(), make(map[string]said), 0
+	var plain []string // numbers that unstated rules count once
 	for _, event := range c.EventRules {
 		for i, r := range event.Rules {
 			key := ruleKey(under("rules", event.Type), i)
@@ -100,6 +102,10 @@ func (d *decoder) checkSets(c *Config) {
 			line, stated := d.lines[at]
 			if !stated {
 				at, line = key, d.lines[key]
+			}
+			if _, known := d.lines[key]; !known && columns[r.Add] == 0 && strings.HasPrefix(r.Add, unreadCounter+".") && len(r.Once.Fields()) > 0 {
+				plain = append(plain, r.Add)
+				continue
 			}
 			if columns[r.Add] > 0 {
 				if _, err := rules.List(r.Add, columns[r.Add], 0); err != nil && first[r.Add].line == 0 {
@@ -122,6 +128,10 @@ func (d *decoder) checkSets(c *Config) {
 				d.fault(line, at, "%s is counted %s here, and %s in line %d; all rules of a column agree in once and keep", r.Add, setWords(spec), setWords(was.spec), was.line)
 			}
 		}
+	}
+	if len(plain) > 0 {
+		slices.Sort(plain)
+		d.crossFault([]string{"counters"}, "the default rules count %s once, and there they are plain numbers; give these columns items, or state rules too", strings.Join(slices.Compact(plain), ", "))
 	}
 	if sets > pipeline.SetsMax {
 		d.fault(d.lines["rules"], "rules", "%d columns are counted once; allowed: %d", sets, pipeline.SetsMax)

@@ -19,7 +19,10 @@ func TestDefaultSchema(t *testing.T) {
 			ordered = append(ordered, s.FullName(c))
 		}
 	}
-	if want := []string{"post.like", "user.following", "user.follower", "user.friend", "user.liked", "unread.follower"}; !slices.Equal(ordered, want) {
+	if want := []string{
+		"post.comment", "post.like", "user.following", "user.follower", "user.friend", "user.liked",
+		"unread.repost", "unread.comment", "unread.mention", "unread.like", "unread.follower", "unread.message",
+	}; !slices.Equal(ordered, want) {
 		t.Errorf("ordered columns are %v, want %v", ordered, want)
 	}
 	like, ok := s.Suffix("cntan")

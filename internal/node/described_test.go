@@ -123,6 +123,7 @@ func TestAnswersAreDescribed(t *testing.T) {
 		{"GET", "/v1/followers/8?" + wait, "", "/v1/followers/{user}", 200},
 		{"GET", "/v1/members/post.like/50?limit=1&" + wait, "", "/v1/members/{column}/{id}", 200},
 		{"GET", "/v1/members/user.liked/8?" + wait, "", "/v1/members/{column}/{id}", 200},
+		{"GET", "/v1/inbox/8?limit=1&" + wait, "", "/v1/inbox/{user}", 200},
 		{"GET", "/v1/page/50,51?viewer=7&" + wait, "", "/v1/page/{ids}", 200},
 		{"GET", "/v1/explain/post.like/50?limit=1&" + wait, "", "/v1/explain/{number}/{id}", 200},
 		{"GET", "/v1/explain/unread/7?" + wait, "", "/v1/explain/{number}/{id}", 200},
@@ -162,7 +163,7 @@ func TestAnswersAreDescribed(t *testing.T) {
 	if len(seen) != len(d.Paths) {
 		t.Errorf("%d paths of %d were asked", len(seen), len(d.Paths))
 	}
-	for _, answer := range []string{"GetAnswer", "UnreadAnswer", "FeedAnswer", "UsersAnswer", "MembersAnswer", "ExplainAnswer"} {
+	for _, answer := range []string{"GetAnswer", "UnreadAnswer", "FeedAnswer", "UsersAnswer", "MembersAnswer", "InboxAnswer", "ExplainAnswer"} {
 		for _, name := range []string{"degraded", "stale_ms", "missing"} {
 			if _, there := d.Components.Schemas[answer].Properties[name]; !there {
 				t.Errorf("%s has no %s", answer, name)

@@ -18,3 +18,13 @@ func (q *inquiry) Members(ctx context.Context, column pipeline.Column, id uint64
 	})
 	return cmp.Or(err, whenLost(lost))
 }
+
+func (q *inquiry) Inbox(ctx context.Context, ask *query.InboxAsk, out *query.InboxPage, disk bool) error {
+	q.asOf = pipeline.PositionMax
+	lost, err := q.scatter(ctx, []uint64{ask.User}, func(n *sinks.Node, _ []int) (func(int), []int, pipeline.Position, error) {
+		var page query.InboxPage
+		err := n.Inbox(ctx, ask, &page, disk)
+		return func(int) { *out = page }, nil, page.AsOf, err
+	})
+	return cmp.Or(err, whenLost(lost))
+}

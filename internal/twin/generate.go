@@ -3,6 +3,7 @@ package twin
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 )
 
 // people are the ids that a sequence is about.
@@ -216,11 +217,15 @@ func (g *generator) read() event {
 			e.what = append(e.what, one(g, unreadKinds))
 		}
 	}
+	marks := g.items || slices.ContainsFunc(e.what, func(what string) bool { return !slices.Contains(unreadKinds, what) })
 	if g.IntN(3) == 0 {
 		e.seen = map[string]int64{}
 		for range 1 + g.IntN(3) {
 			e.seen[one(g, unreadKinds)] = int64(g.IntN(4)) // also of what is not read
 		}
+	}
+	if !marks { // an as_of would be refused
+		return e
 	}
 	switch g.IntN(8) {
 	case 0, 1, 2:

@@ -1,6 +1,7 @@
 package twin
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -50,6 +51,8 @@ type item struct {
 	second   int64
 	what     string // its identity; "": it has none
 	read     bool   // by itself
+
+	actor, post uint64
 }
 
 // itemList is what a user has of one kind.
@@ -98,7 +101,7 @@ func (m *model) notify(c *counts, e *logged, kind string, user uint64, what stri
 		}
 		l.items = slices.Delete(l.items, at, at+1)
 	case !e.delete && at < 0:
-		l.items = append(l.items, item{e.position, e.second, what, false})
+		l.items = append(l.items, item{e.position, e.second, what, false, e.actor, e.about(kind)})
 		if m.wrong != wrongBound {
 			l.items = newest(l.items, m.ages.items)
 		}
@@ -190,6 +193,37 @@ const (
 	wrongBound                       // nothing leaves a full list
 	wrongs
 )
+
+// about is the post of an event that an item has: the one that the event names.
+func (e *event) about(kind string) uint64 {
+	if kind == "message" || kind == "follower" {
+		return 0
+	}
+	return e.post
+}
+
+// inboxItem is an item as an inbox shows it.
+type inboxItem struct {
+	kind        string
+	position    pipeline.Position
+	second      int64
+	actor, post uint64
+	read        bool
+}
+
+// inbox is what is in a user's lists, newest first.
+func (m *model) inbox(c *counts, user uint64, unread bool) (all []inboxItem) {
+	for _, kind := range unreadKinds {
+		l := m.listOf(c, kind, user, m.now)
+		for _, i := range l.items {
+			if !unread || l.unread(i) {
+				all = append(all, inboxItem{kind, i.position, i.second, i.actor, i.post, !l.unread(i)})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b inboxItem) int { return cmp.Compare(b.position, a.position) })
+	return all
+}
 
 // emptyLists is what del of an unread row does to the user's lists.
 func (c *counts) emptyLists(user uint64) {

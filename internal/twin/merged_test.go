@@ -149,3 +149,7 @@ func (m *merged) Followers(ctx context.Context, user, after uint64, limit int, o
 func (m *merged) Members(ctx context.Context, column pipeline.Column, id uint64, after pipeline.Member, limit int, out *query.MemberPage, disk bool) error {
 	return m.of(id).Members(ctx, column, id, after, limit, out, disk)
 }
+
+func (m *merged) Inbox(ctx context.Context, ask *query.InboxAsk, out *query.InboxPage, disk bool) error {
+	return m.of(ask.User).Inbox(ctx, ask, out, disk)
+}

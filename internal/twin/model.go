@@ -142,7 +142,9 @@ func (m *model) countEach(after func(*logged, *counts)) *counts {
 				notify("repost", e.author, e.actor, e.post)
 			}
 		case "comment":
-			c.add("post", "comment", e.post, n)
+			if m.once(c, &e, "post.comment", e.post, member(e.comment)) {
+				c.add("post", "comment", e.post, n)
+			}
 			c.add("user", "commented", e.author, n)
 			if e.author != e.actor {
 				notify("comment", e.author, e.comment)
@@ -212,9 +214,8 @@ func (m *model) countFollow(c *counts, i int) {
 	}
 }
 
-// "Goes to 0 by `read`; with `seen: {"comment": 3}` only 3 are taken off
-// (never below 0), so that what arrived after the page was drawn stays unread;
-// `as_of` does not bear on these counters."
+// "A plain column has no `once`. It goes to 0 by `read`; with `seen: {"comment": 3}` only 3 are
+// taken off (never below 0)."
 func (m *model) countRead(c *counts, e *logged, kind string) {
 	if m.ages.items > 0 {
 		m.readItems(c, e, kind)

@@ -38,6 +38,8 @@ func withSets(c *config.Config, once bool) {
 			switch r.Add {
 			case "post.like":
 				r.Once = config.Once{"actor"}
+			case "post.comment":
+				r.Once = config.Once{"comment"}
 			case "user.liked":
 				r.Once = config.Once{"post", "actor"}
 			case "page.view":

@@ -282,6 +282,9 @@ func (w *world) same(m *model, p people, page int) error {
 		if want := m.answer(c, user); !reflect.DeepEqual(got[i], want) {
 			return fmt.Errorf("user %d:\n got %+v\nwant %+v", user, got[i], want)
 		}
+		if err := w.sameInbox(m, c, user, page); err != nil {
+			return err
+		}
 	}
 	for _, about := range []struct {
 		counter string
@@ -298,6 +301,42 @@ func (w *world) same(m *model, p people, page int) error {
 					return fmt.Errorf("%s.%s of %d is %d, want %d", about.counter, column, id, rows[i][j], want)
 				}
 			}
+		}
+	}
+	return nil
+}
+
+// sameInbox asks for all of a user's items, and for the unread ones, page by page.
+func (w *world) sameInbox(m *model, c *counts, user uint64, page int) error {
+	if w.ages.items == 0 {
+		return nil
+	}
+	schema := w.node.Schema()
+	ask := query.InboxAsk{User: user, Limit: page}
+	for _, kind := range unreadKinds {
+		column, _ := schema.Find("unread." + kind)
+		ask.Columns = append(ask.Columns, column)
+	}
+	for _, ask.Unread = range []bool{false, true} {
+		var got []inboxItem
+		for ask.Before = 0; ; {
+			var out query.InboxPage
+			if err := w.reader().Inbox(context.Background(), &ask, &out, true); err != nil {
+				return err
+			}
+			if out.AsOf != w.end {
+				return fmt.Errorf("the inbox of user %d is as of %d, want %d", user, out.AsOf, w.end)
+			}
+			for _, i := range out.Items {
+				got = append(got, inboxItem{schema.Columns[i.Column].Name, i.Position, i.Second, i.Actor, i.Post, i.Read})
+				ask.Before = i.Position
+			}
+			if !out.More {
+				break
+			}
+		}
+		if want := m.inbox(c, user, ask.Unread); !slices.Equal(got, want) {
+			return fmt.Errorf("inbox of user %d, unread ones alone %v:\n got %+v\nwant %+v", user, ask.Unread, got, want)
 		}
 	}
 	return nil

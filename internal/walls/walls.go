@@ -43,7 +43,7 @@ func (r *Role) MayAsk(query string) bool {
 }
 
 var (
-	reader  = []string{"get", "unread", "feed", "following", "followers", "members", "page", "schema"}
+	reader  = []string{"get", "unread", "feed", "following", "followers", "members", "inbox", "page", "schema"}
 	gateway = append(slices.Clone(reader), "read")
 	all     = append(slices.Clone(gateway), "stats", "nodes", "shards", "explain")
 )

@@ -19,12 +19,14 @@ type ReadRequest struct {
 	User uint64
 	// What: unread columns, "feed", "channel:<name>", "all".
 	What []string
-	// Seen takes only so many off each 1:1 column, those that were shown: what
-	// arrived since stays unread. Columns that are not in it go to 0.
+	// Seen has only so many of each unread column be read, the oldest unread items. Columns
+	// that are not in it are read up to AsOf.
 	Seen map[string]int64
-	// AsOf is UnreadReply.AsOf of the answer that the user was shown: posts and
-	// notices that came after it stay unread. nil: all until now is read. It
-	// does not bear on 1:1 columns.
+	// Items has these items alone be read, by InboxItem.Position: of What, or where that is
+	// empty, of all columns.
+	Items []Position
+	// AsOf is UnreadReply.AsOf of the answer that the user was shown: what came after it stays
+	// unread. nil: all until now is read.
 	AsOf *Position
 	// Wait: return when the next query of anyone sees it.
 	Wait bool
@@ -40,7 +42,7 @@ const publishTimeout = 5 * time.Second
 //
 // When Wait was not reached in time, the position comes with an *Error of code
 // 504: the read is stored, do not send it again. An error that is ErrUncertain
-// may be sent again, which does no harm unless it has Seen. All other errors
+// may be sent again, which does no harm unless it has Seen and no AsOf. All other errors
 // mean that nothing was stored.
 func (c *Client) Read(ctx context.Context, r ReadRequest) (Position, error) {
 	body, err := r.AppendJSON(nil)
@@ -88,14 +90,26 @@ func (r *ReadRequest) AppendJSON(body []byte) ([]byte, error) {
 	}
 	body = append(body, `{"user":`...)
 	body = strconv.AppendUint(body, r.User, 10)
-	body = append(body, `,"what":[`...)
-	for i, name := range r.What {
-		if i > 0 {
-			body = append(body, ',')
+	if len(r.What) > 0 || len(r.Items) == 0 {
+		body = append(body, `,"what":[`...)
+		for i, name := range r.What {
+			if i > 0 {
+				body = append(body, ',')
+			}
+			quote(name)
 		}
-		quote(name)
+		body = append(body, ']')
 	}
-	body = append(body, ']')
+	if len(r.Items) > 0 {
+		body = append(body, `,"items":[`...)
+		for i, position := range r.Items {
+			if i > 0 {
+				body = append(body, ',')
+			}
+			body = append(strconv.AppendUint(append(body, '"'), uint64(position), 10), '"')
+		}
+		body = append(body, ']')
+	}
 	if len(r.Seen) > 0 {
 		body = append(body, `,"seen":{`...)
 		for i, name := range slices.Sorted(maps.Keys(r.Seen)) {

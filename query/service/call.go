@@ -40,6 +40,7 @@ type call struct {
 	read   readCall
 	page   pageCall
 	list   membersCall
+	inbox  inboxCall
 	slow   slowCall
 	shards shardsCall
 

@@ -20,11 +20,13 @@ type catalog struct {
 	names    string              // all counters, for a 404
 	endings  string              // all suffixes, for a 404
 
-	unread        []*word          // the columns of counter "unread" that are shown
-	unreadColumns []string         // their names
-	unreadNames   map[string]*word // the same by name: suffixes are no names of a read
-	unreadList    string           // "comment, mention", for a 404
-	readable      string           // all that a read can name, for a 404
+	unread        []*word           // the columns of counter "unread" that are shown
+	unreadColumns []string          // their names
+	kinds         []pipeline.Column // those that keep items,
+	kindNames     []string          // and their names
+	unreadNames   map[string]*word  // the same by name: suffixes are no names of a read
+	unreadList    string            // "comment, mention", for a 404
+	readable      string            // all that a read can name, for a 404
 }
 
 // counter is one counter that has something to show.
@@ -44,6 +46,8 @@ type word struct {
 	defaultValue int64
 	largest      int64 // what the column's widest form holds
 	set          pipeline.Members
+	actors       bool // the set is of actors
+	items        bool // the column keeps items
 }
 
 // shown is a stored sum as an answer shows it: not below zero, where a
@@ -86,6 +90,10 @@ func (c *catalog) addUnread(schema *pipeline.Schema) {
 		name := schema.Columns[w.column].Name
 		c.unreadNames[name] = w
 		names = append(names, name)
+		if w.items {
+			c.kinds = append(c.kinds, w.column)
+			c.kindNames = append(c.kindNames, name)
+		}
 	}
 	c.unreadColumns = slices.Clone(names)
 	c.unreadList = strings.Join(names, ", ")
@@ -120,9 +128,11 @@ func newWord(name string, column pipeline.Column, spec *pipeline.ColumnSpec) *wo
 	if spec.Max > 0 && spec.Max < 63 {
 		largest = 1<<spec.Max - 1
 	}
-	w := &word{column: column, name: name, key: append(key, ':'), defaultValue: max(spec.Default, 0), largest: largest}
+	w := &word{
+		column: column, name: name, key: append(key, ':'), defaultValue: max(spec.Default, 0), largest: largest, items: spec.Set.Items > 0,
+	}
 	if spec.HasSet() {
-		w.set = spec.Set.Members
+		w.set, w.actors = spec.Set.Members, spec.Set.Actor == pipeline.WordA
 	}
 	return w
 }

@@ -16,7 +16,8 @@ import (
 const whatMax = 128
 
 // readCall is a tidemark.read in work:
-// {"user":"7","what":["comment"],"seen":{"comment":3},"as_of":"…","wait":true}.
+// {"user":"7","what":["comment"],"seen":{"comment":3},"as_of":"…","wait":true}, or
+// {"user":"7","items":["…"]}.
 // What is kept of the request is the event: what and seen are checked by the
 // same rules as the router's read operator has, so that no read that got a
 // position ends as a dead letter.
@@ -27,7 +28,13 @@ type readCall struct {
 	seen     []byte // of the event: "comment":3
 	told     []*word
 	asOf     uint64
+	items    []byte // of the event: "1024","2048"
+	some     int    // of items
+	plain    bool   // something plain is read,
+	marked   bool   // and something that as_of bears on
+	beside   bool   // the feed or a channel is read
 	hasWhat  bool
+	hasItems bool
 	hasSeen  bool
 	hasAsOf  bool
 	visible  bool // wait: answer when every later query sees it
@@ -39,7 +46,7 @@ func (s *Service) readEndpoint() *endpoint {
 	return &endpoint{
 		name:        "read",
 		description: "a user has looked at something: marks it read",
-		request:     `{"user":"7","what":["comment","feed","channel:system","all"],"seen":{"comment":3},"as_of":"…","wait":true,"min_position":"…","timeout_ms":2000}; all but user and what are optional; min_seq instead of min_position`,
+		request:     `{"user":"7","what":["comment","feed","channel:system","all"],"seen":{"comment":3},"as_of":"…","wait":true,"min_position":"…","timeout_ms":2000}; all but user and what are optional; "items":["…"], positions of tidemark.inbox, in the place of what: these alone; min_seq instead of min_position`,
 		reply:       `{"position":"…"}: in the log; with wait also visible to every later query. 503 with {"uncertain":true}: not known whether it is stored; 504 with {"position":"…"}: stored, but not visible in time`,
 		early:       "; nothing was stored",
 		gated:       true,
@@ -52,7 +59,7 @@ func (s *Service) readEndpoint() *endpoint {
 // parseRead reads the request and writes the event.
 func (s *Service) parseRead(c *call) *failure {
 	r := &c.read
-	*r = readCall{what: r.what[:0], seen: r.seen[:0], told: r.told[:0], event: r.event[:0]}
+	*r = readCall{what: r.what[:0], seen: r.seen[:0], told: r.told[:0], items: r.items[:0], event: r.event[:0]}
 	sc := &c.scanner
 	sc.Reset(c.body)
 	for sc.Object(); sc.Member(); {
@@ -64,6 +71,8 @@ func (s *Service) parseRead(c *call) *failure {
 			f = r.parseWhat(sc, s.catalog)
 		case "seen":
 			f = r.parseSeen(sc, s.catalog)
+		case "items":
+			f = r.parseItems(sc)
 		case "as_of":
 			r.hasAsOf, f = parsePlace(sc, "as_of", "a position", &r.asOf)
 		case "wait":
@@ -81,9 +90,16 @@ func (s *Service) parseRead(c *call) *failure {
 	switch {
 	case r.user == 0:
 		return fail(codeBadRequest, `user is missing; a request is {"user":"7","what":["comment"]}`)
+	case r.hasItems:
+		if f := r.checkItems(); f != nil {
+			return f
+		}
 	case r.whats == 0:
 		return fail(codeBadRequest, `what is missing: a list of 1 to %d of %s`, whatMax, s.catalog.readable)
-	case s.publisher == nil:
+	case r.plain && !r.marked && r.asOf > 0:
+		return fail(codeBadRequest, "as_of: what is read keeps no items, so that nobody knows what came after: leave as_of out, or give the columns items")
+	}
+	if s.publisher == nil {
 		return fail(codeNotReady, "this node takes no reads: it has no way to the log")
 	}
 	r.writeEvent()
@@ -127,14 +143,58 @@ func (r *readCall) look(name []byte, known *catalog) *failure {
 	switch w := known.unreadNames[string(name)]; {
 	case string(name) == "all" || string(name) == "feed":
 		r.what = appendQuotedName(r.what, name)
+		r.marked, r.beside = true, r.beside || string(name) == "feed"
 	case isChannel && !channelName(channel):
 		return fail(codeBadRequest, "what[%d]: %q is not a channel's name: channel: and 1 to 64 of a-z 0-9 _ -", r.whats, clip(name))
 	case isChannel:
 		r.what = appendQuotedName(r.what, name)
+		r.marked, r.beside = true, true
 	case w == nil:
 		return fail(codeNotFound, "what[%d]: %q is not something unread; there are: %s", r.whats, clip(name), known.readable)
 	default:
 		r.what = append(r.what, w.quoted()...)
+		r.marked, r.plain = r.marked || w.items, r.plain || !w.items
+	}
+	return nil
+}
+
+// parseItems reads the positions of items that alone are read.
+func (r *readCall) parseItems(s *jsonscan.Scanner) *failure {
+	switch {
+	case s.Null():
+		return nil
+	case r.hasItems:
+		return fail(codeBadRequest, "items is given twice")
+	case !s.IsArray():
+		return notOf(s, "items", "a list")
+	}
+	r.hasItems = true
+	for s.Array(); s.Element(); r.some++ {
+		p, raw, ok := s.Uint()
+		switch {
+		case s.Err() != nil:
+			return nil // End reports it
+		case !ok || p == 0:
+			return fail(codeBadRequest, "items[%d]: %s is not a position", r.some, clip(raw))
+		case r.some == whatMax:
+			return fail(codeTooMuch, "items: more than %d positions", whatMax)
+		case r.some > 0:
+			r.items = append(r.items, ',')
+		}
+		r.items = appendQuoted(r.items, p)
+	}
+	return nil
+}
+
+// checkItems sees that a read of single items says nothing else.
+func (r *readCall) checkItems() *failure {
+	switch {
+	case r.some == 0:
+		return fail(codeBadRequest, "items: want 1 to %d positions", whatMax)
+	case r.hasSeen:
+		return fail(codeBadRequest, "seen: a read of items has none")
+	case r.beside || r.plain:
+		return fail(codeBadRequest, "what: a read of items is of kinds of unread that keep items alone")
 	}
 	return nil
 }
@@ -195,9 +255,16 @@ func (r *readCall) parseSeen(s *jsonscan.Scanner, known *catalog) *failure {
 func (r *readCall) writeEvent() {
 	e := append(r.event[:0], `{"type":"read","actor":`...)
 	e = strconv.AppendUint(e, r.user, 10)
-	e = append(e, `,"what":[`...)
-	e = append(e, r.what...)
-	e = append(e, ']')
+	if r.whats > 0 {
+		e = append(e, `,"what":[`...)
+		e = append(e, r.what...)
+		e = append(e, ']')
+	}
+	if r.hasItems {
+		e = append(e, `,"items":[`...)
+		e = append(e, r.items...)
+		e = append(e, ']')
+	}
 	if len(r.seen) > 0 {
 		e = append(e, `,"seen":{`...)
 		e = append(e, r.seen...)
@@ -255,10 +322,10 @@ func (r *readCall) appendReply(out []byte) []byte {
 }
 
 // uncertain: a mark that is set twice is set, a counter that is taken back
-// to 0 twice is 0; but what was seen is taken off each time.
+// to 0 twice is 0; but what was seen is taken off each time, unless as_of says of what.
 func (r *readCall) uncertain(err error) *failure {
 	again := "sending it again does no harm"
-	if len(r.seen) > 0 {
+	if len(r.seen) > 0 && (r.asOf == 0 || r.plain) {
 		again = "sending it again may take what was seen off twice: ask tidemark.unread first, or send it without seen"
 	}
 	f := fail(codeNotReady, "it is not known whether the read was stored; %s: %v", again, err)

@@ -248,7 +248,7 @@ func New(nc *nats.Conn, o Options) (*Service, error) {
 	s.calls.New = func() any { return new(call) }
 	s.endpoints = []*endpoint{
 		s.getEndpoint(), s.unreadEndpoint(), s.readEndpoint(), s.feedEndpoint(),
-		s.followingEndpoint(), s.followersEndpoint(), s.membersEndpoint(), s.viewEndpoint(), s.statsEndpoint(), s.slowlogEndpoint(), s.schemaEndpoint(),
+		s.followingEndpoint(), s.followersEndpoint(), s.membersEndpoint(), s.inboxEndpoint(), s.viewEndpoint(), s.statsEndpoint(), s.slowlogEndpoint(), s.schemaEndpoint(),
 		s.nodesEndpoint(o.Cluster), s.shardsEndpoint(o.Cluster),
 	}
 	if o.ExplainAlone {

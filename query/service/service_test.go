@@ -287,6 +287,7 @@ func TestDegraded(t *testing.T) {
 		{"following", `{"user":43`, `{"users":[],` + missing, "43"},
 		{"followers", `{"user":43`, `{"users":[],` + missing, "43"},
 		{"members", `{"column":"post.like","id":"43"`, `{"members":[],` + missing, "43"},
+		{"inbox", `{"user":"43"`, `{"items":[],` + missing, "43"},
 		{"feed", `{"user":8`, `{"posts":[{"post":"102","author":"9","position":"2048"}],` + strings.Replace(missing, "43", "8", 1), "8"},
 		{"feed", `{"user":7`, `{"posts":[],` + strings.Replace(missing, "43", "7", 1), "7"},
 	} {
@@ -304,7 +305,7 @@ func TestDegraded(t *testing.T) {
 // everywhere has a body, but for its end, for each endpoint.
 var everywhere = map[string]string{
 	"get": `{"counter":"post","ids":[42]`, "unread": `{"users":[7]`, "read": `{"user":7,"what":["feed"]`, "feed": `{"user":7`,
-	"following": `{"user":7`, "followers": `{"user":7`, "members": `{"column":"post.like","id":42`, "page": `{"ids":[42],"viewer":7`,
+	"following": `{"user":7`, "followers": `{"user":7`, "members": `{"column":"post.like","id":42`, "inbox": `{"user":7`, "page": `{"ids":[42],"viewer":7`,
 	"stats": `{"x":1`, "schema": `{"x":1`, "slowlog": `{"x":1`, "nodes": `{"x":1`, "shards": `{"x":1`,
 }
 
@@ -461,7 +462,7 @@ func TestMicroVerbs(t *testing.T) {
 			t.Errorf("info says too little: %+v", e)
 		}
 	}
-	if fmt.Sprint(subjects) != "[get unread read feed following followers members page stats slowlog schema nodes shards]" || info.Description == "" {
+	if fmt.Sprint(subjects) != "[get unread read feed following followers members inbox page stats slowlog schema nodes shards]" || info.Description == "" {
 		t.Errorf("info: %v %q", subjects, info.Description)
 	}
 	// A request is counted once it is answered.
@@ -516,7 +517,7 @@ func TestStatsAndSchema(t *testing.T) {
 		`"post":{"columns":[{"name":"repost","suffix":"cntrn","bits":16,"max":63,"default":0},`+
 		`{"name":"comment","suffix":"cntcm","bits":16,"max":63,"default":0},`+
 		`{"name":"like","suffix":"cntan","bits":8,"max":63,"default":0,"set":"ids"}]},`+
-		`"unread":{"columns":[{"name":"comment","suffix":"cntuc","bits":8,"max":63,"default":0},`+
+		`"unread":{"columns":[{"name":"comment","suffix":"cntuc","bits":8,"max":63,"default":0,"keep_s":7776000,"items":1000},`+
 		`{"name":"mention","bits":8,"max":63,"default":0}]},`+
 		`"user":{"columns":[{"name":"post","suffix":"cntup","bits":16,"max":63,"default":0},`+
 		`{"name":"score","bits":16,"max":63,"default":100}]}},"shards":64,"version":"v1.2.3-rc.1"}`)

@@ -70,7 +70,7 @@ func (s *Service) parseView(c *call) *failure {
 			return f
 		}
 		for _, w := range g.words {
-			if w.set == pipeline.MembersIDs {
+			if w.set == pipeline.MembersIDs && w.actors {
 				g.look(w, pipeline.Member{A: viewer})
 			}
 		}

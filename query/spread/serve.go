@@ -142,6 +142,8 @@ func heavy(a *wire.Ask) bool {
 	case wire.Members:
 		var m wire.MembersAsk
 		return m.Decode(a.Body, wire.Version+1) == nil && m.Limit > heavyPage
+	case wire.Inbox: // lists may be long, and all of them read
+		return true
 	}
 	return false
 }
@@ -251,6 +253,8 @@ func (b *batch) answer(ctx context.Context, w *writer, a *wire.Ask, t *turn) err
 		return b.standpoint(ctx, w, a, t)
 	case wire.Members:
 		return b.members(ctx, w, a, t)
+	case wire.Inbox:
+		return b.inbox(ctx, w, a, t)
 	case wire.Applied:
 		return w.answer(a, func(p *wire.Pieces) error {
 			p.End(wire.Tail{AsOf: b.server.holder.Applied()})

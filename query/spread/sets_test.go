@@ -17,9 +17,27 @@ import (
 	"github.com/tidemark-io/tidemark/query/spread"
 )
 
-// likers puts members into sets.
+// setsOf are the columns that have a set, or those that keep items.
+func setsOf(schema *pipeline.Schema, items bool) (columns []pipeline.Column) {
+	for _, column := range schema.Sets() {
+		if schema.Columns[column].HasSet() != items {
+			columns = append(columns, column)
+		}
+	}
+	return columns
+}
+
+// likers puts members into sets, and items into lists.
 func likers(r *rand.Rand, w *querytest.World, n uint64) {
-	for _, column := range w.Schema.Sets() {
+	w.Items = map[uint64][]query.InboxItem{}
+	for id := uint64(1); id <= n; id++ {
+		for i := range r.IntN(12) {
+			w.Items[id] = append(w.Items[id], query.InboxItem{
+				Position: pipeline.At(uint64(1+i), 0), Column: setsOf(w.Schema, true)[0], Second: r.Int64N(1 << 32), Actor: r.Uint64(), Post: r.Uint64N(3), Read: r.IntN(2) == 0,
+			})
+		}
+	}
+	for _, column := range setsOf(w.Schema, false) {
 		for id := uint64(1); id <= n; id++ {
 			for range r.IntN(12) {
 				w.Sets.Add(column, id, liker(r, w.Schema.Columns[column].Set))
@@ -43,7 +61,8 @@ func liker(r *rand.Rand, set pipeline.SetSpec) pipeline.Member {
 // sets asks the same of all nodes and of one that has everything.
 func (q *asking) sets() {
 	schema := q.c.world.Schema
-	column := schema.Sets()[q.r.IntN(len(schema.Sets()))]
+	sets := setsOf(schema, false)
+	column := sets[q.r.IntN(len(sets))]
 	counter, ids := schema.Columns[column].Counter, q.ids(q.r.IntN(400))
 	columns := schema.Visible(counter)
 	var has, want query.Rows
@@ -84,6 +103,30 @@ func (q *asking) sets() {
 	}, func() error {
 		if !q.answered(id) || !slices.Equal(page.Members, list.Members) || page.More != list.More {
 			return fmt.Errorf("id %d: %v %v, not %v %v", id, page.Members, page.More, list.Members, list.More)
+		}
+		return nil
+	})
+}
+
+// inbox asks the same of all nodes and of one that has everything.
+func (q *asking) inbox() {
+	user := q.ids(1)[0]
+	ask := query.InboxAsk{
+		User: user, Columns: setsOf(q.c.world.Schema, true), Before: pipeline.At(q.r.Uint64N(14), 0), Limit: 1 + q.r.IntN(8), Unread: q.r.IntN(2) == 0,
+	}
+	var page, list query.InboxPage
+	if err := q.whole.Inbox(context.Background(), &ask, &list, true); err != nil {
+		q.t.Fatal(err)
+	}
+	q.ask("inbox", func(ctx context.Context, far query.Reader) error {
+		err := far.Inbox(ctx, &ask, &page, true)
+		if errors.Is(err, query.ErrStopped) && !q.justified(user) {
+			q.t.Errorf("inbox of %d: %v", user, err)
+		}
+		return err
+	}, func() error {
+		if !q.answered(user) || !slices.Equal(page.Items, list.Items) || page.More != list.More {
+			return fmt.Errorf("user %d: %v %v, not %v %v", user, page.Items, page.More, list.Items, list.More)
 		}
 		return nil
 	})

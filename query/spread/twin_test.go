@@ -119,6 +119,7 @@ func twin(t *testing.T, seed uint64) {
 		q.feed()
 		q.users()
 		q.sets()
+		q.inbox()
 	}
 }
 

@@ -115,6 +115,17 @@ var routes = []route{
 		answer: membersAnswer{}, reply: `{"members":["7","9"],"next":"9","as_of":"7341"}`,
 	},
 	{
+		method: http.MethodGet, pattern: "/v1/inbox/{user}", endpoint: "inbox", tagged: true,
+		about: "A page of what is new for a user, the newest first: what is behind the numbers of unread.",
+		path:  []parameter{user},
+		query: []parameter{
+			{name: "kinds", kind: list, about: "these kinds of unread alone, between commas"},
+			limit, before,
+			{name: "unread", kind: boolean, about: "true: unread items alone"},
+		},
+		answer: inboxAnswer{}, reply: `{"items":[{"position":"7340","time":"2026-11-29T12:00:00Z","kind":"like","actor":"11","post":"42","read":false}],"next":"7340","as_of":"7341"}`,
+	},
+	{
 		method: http.MethodGet, pattern: "/v1/page/{ids}", endpoint: "page", tagged: true,
 		about:  "All counts of up to 500 posts, and what the viewer is a member of.",
 		path:   []parameter{{name: "ids", kind: list, about: "posts' ids between commas"}},

@@ -43,8 +43,9 @@ type (
 	}
 	readRequest struct {
 		User        id               `json:"user"`
-		What        []string         `json:"what"`
+		What        []string         `json:"what,omitempty"` // or items
 		Seen        map[string]int64 `json:"seen,omitempty"`
+		Items       []id             `json:"items,omitempty"`
 		AsOf        id               `json:"as_of,omitempty"`
 		Wait        bool             `json:"wait,omitempty"`
 		MinPosition id               `json:"min_position,omitempty"`
@@ -73,6 +74,19 @@ type (
 		Members []member `json:"members"`
 		Next    string   `json:"next,omitempty"`
 		whole
+	}
+	inboxAnswer struct {
+		Items []inboxItem `json:"items"`
+		Next  string      `json:"next,omitempty"`
+		whole
+	}
+	inboxItem struct {
+		Position string    `json:"position"`
+		Time     time.Time `json:"time"`
+		Kind     string    `json:"kind"`
+		Actor    string    `json:"actor,omitempty"`
+		Post     string    `json:"post,omitempty"`
+		Read     bool      `json:"read"`
 	}
 	explainAnswer struct {
 		ID      string            `json:"id"`

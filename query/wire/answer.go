@@ -42,6 +42,7 @@ const (
 	recordChanged // when those changed
 	recordHas     // of RowsHas: a bit for each member in each row
 	recordMembers // of a page of members
+	recordItems   // of a page of an inbox
 )
 
 const (

@@ -24,11 +24,12 @@ const (
 	Standpoint
 	RowsHas // Rows, with members to look for
 	Members // see sets.go
+	Inbox   // see inbox.go
 	// Kinds is past the last: what this version knows is below.
 	Kinds
 )
 
-var kindNames = [...]string{"", "rows", "profiles", "count_posts", "followees", "posts", "following", "followers", "applied", "standpoint", "rows_has", "members"}
+var kindNames = [...]string{"", "rows", "profiles", "count_posts", "followees", "posts", "following", "followers", "applied", "standpoint", "rows_has", "members", "inbox"}
 
 // String is the kind's name in logs and metrics.
 func (k Kind) String() string {

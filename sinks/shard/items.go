@@ -565,17 +565,17 @@ func (p *Listing) put(i *Item) {
 	}
 }
 
-// Lists lists the newest items of the lists that a column has of users, at most so many of
-// each, at one moment. Where some may be on disk (not Whole, or Cold), pin is called at the
-// same moment; nil: that is left.
-func (s *Shard) Lists(column pipeline.Column, users []uint64, most int, pin func()) ([]*Listing, error) {
+// Lists lists the newest items of lists, at most so many of each, at one moment. Where some
+// may be on disk (not Whole, or Cold), pin is called at the same moment; nil: that is left.
+func (s *Shard) Lists(asked []Asked, most int, pin func()) ([]*Listing, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if s.failed != nil {
 		return nil, s.failed
 	}
-	t, all, pinned := s.setOf(column), make([]*Listing, len(users)), pin == nil
-	for i, user := range users {
+	all, pinned := make([]*Listing, len(asked)), pin == nil
+	for i, of := range asked {
+		t, user := s.setOf(of.Column), of.ID
 		p := s.listingLocked(t, user, min(most, t.items))
 		if l := t.lists[user]; l != nil && !p.Cold {
 			p.over, p.whole = slices.Clone(l.items), true

@@ -9,18 +9,18 @@ import (
 	"github.com/tidemark-io/tidemark/sinks/shard"
 )
 
-// Lists gives to visit the newest items of the lists that a column has of users, at most so
-// many of each, the newest first, all as of one moment, until it returns false. If the disk
-// may not be asked and must be, it is ErrCold.
-func (t *Shard) Lists(column pipeline.Column, users []uint64, most int, d *Disk, visit func(i int, l *shard.Listing) (more bool)) error {
+// Lists gives to visit the newest items of lists, at most so many of each, the newest first,
+// all as of one moment, until it returns false. If the disk may not be asked and must be, it
+// is ErrCold.
+func (t *Shard) Lists(asked []shard.Asked, most int, d *Disk, visit func(i int, l *shard.Listing) (more bool)) error {
 	defer d.unpin()
-	lists, err := t.Shard.Lists(column, users, most, d.pin(t))
+	lists, err := t.Shard.Lists(asked, most, d.pin(t))
 	if err != nil {
 		return err
 	}
 	for i, l := range lists {
 		if l.Cold || !l.Whole() {
-			if err := d.use(1, func() error { return t.unreadable(listFrom(d.views[0], column, users[i], l)) }); err != nil {
+			if err := d.use(1, func() error { return t.unreadable(listFrom(d.views[0], &asked[i], l)) }); err != nil {
 				return err
 			}
 		}
@@ -32,23 +32,27 @@ func (t *Shard) Lists(column pipeline.Column, users []uint64, most int, d *Disk,
 }
 
 // listFrom adds what the disk has to a list.
-func listFrom(view *cold.View, column pipeline.Column, user uint64, l *shard.Listing) error {
+func listFrom(view *cold.View, of *shard.Asked, l *shard.Listing) error {
 	if l.Cold {
-		if err := view.Cursors(user, l.Cursor); err != nil {
+		if err := view.Cursors(of.ID, l.Cursor); err != nil {
 			return err
 		}
 	}
 	if l.Whole() {
 		return nil
 	}
-	return view.Items(column, user, l.Add)
+	return view.Items(of.Column, of.ID, l.Add)
 }
 
 // itemFacts gives the items of lists as those of sets are given: each as a member, and of the
 // first user those behind ask.After.
 func (t *Shard) itemFacts(ask *FactsAsk, d *Disk, yield func(Fact)) (more bool, state shard.State, err error) {
 	after, left := ask.After.A, ask.Limit
-	err = t.Lists(ask.Column, ask.IDs, math.MaxInt, d, func(i int, l *shard.Listing) bool {
+	asked := make([]shard.Asked, len(ask.IDs))
+	for i, id := range ask.IDs {
+		asked[i] = shard.Asked{Column: ask.Column, ID: id}
+	}
+	err = t.Lists(asked, math.MaxInt, d, func(i int, l *shard.Listing) bool {
 		state = l.State
 		for j := range l.Items {
 			item := &l.Items[j]

@@ -84,9 +84,89 @@ function drawTile(tile, place, animate) {
   }
 }
 
+// What an item of the bell says.
+const says = {
+  comment: "commented on", mention: "mentioned you in", like: "likes", repost: "reposted you in",
+  follower: "follows you", message: "wrote to you",
+};
+
+// drawBell shows how much is behind the bell, and if it is open, what.
+let belled = ""; // of which state the items are
+async function drawBell() {
+  const n = Object.values(shown?.counts ?? {}).reduce((sum, n) => sum + n, 0);
+  const badge = $("bell").querySelector(".badge");
+  badge.hidden = !n;
+  badge.textContent = brief(n);
+  if ($("inbox").hidden || !shown || belled === user + "@" + shown.as_of) return;
+  const mine = (belled = user + "@" + shown.as_of);
+  let items = [];
+  try {
+    const reply = await fetch("inbox?" + new URLSearchParams({ user }));
+    if (!reply.ok) return trouble((await reply.text()).trim(), 5000);
+    items = await reply.json();
+  } catch (e) {
+    return trouble(e.message, 5000);
+  }
+  if (mine === belled) $("items").replaceChildren(...(items.length ? items.map(itemOf) : [none("Nothing yet.")]));
+}
+
+function none(text) {
+  const li = document.createElement("li");
+  li.className = "none";
+  li.textContent = text;
+  return li;
+}
+
+function itemOf(item) {
+  const li = document.createElement("li");
+  const button = document.createElement("button");
+  button.type = "button";
+  button.className = item.read ? "" : "unread";
+  button.dataset.position = item.position;
+  button.textContent = `User ${item.actor} ${says[item.kind] ?? item.kind}` + (item.post !== "0" ? ` post ${item.post}` : "");
+  const when = document.createElement("time");
+  when.dateTime = item.time;
+  when.textContent = new Date(item.time).toLocaleTimeString();
+  button.append(when);
+  button.addEventListener("click", () => {
+    if (!item.read) readBy(new URLSearchParams({ user, item: item.position }), []);
+  });
+  li.append(button);
+  return li;
+}
+
+// like likes a post, or takes that back. What was pressed last is sent last, and the next
+// state says what became of it.
+let likes = Promise.resolve();
+function like(post, button) {
+  const undo = button.getAttribute("aria-pressed") === "true";
+  button.setAttribute("aria-pressed", String(!undo));
+  const query = new URLSearchParams({ user, post: post.post, author: post.author, undo });
+  likes = likes.then(async () => {
+    try {
+      const reply = await fetch("like?" + query, { method: "POST" });
+      if (!reply.ok) trouble((await reply.text()).trim(), 5000);
+    } catch (e) {
+      trouble("not known whether it is liked: " + e.message, 5000);
+    }
+  });
+}
+
+function heart(post) {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.className = "heart";
+  button.setAttribute("aria-pressed", String(post.liked));
+  button.setAttribute("aria-label", `Like post ${post.post}`);
+  button.textContent = "♥ " + post.likes;
+  button.addEventListener("click", () => like(post, button));
+  return button;
+}
+
 function drawPosts(posts, animate) {
   const old = new Set([...$("posts").children].map((li) => li.dataset.post));
-  const rows = posts.map(({ post, author }) => {
+  const rows = posts.map((all) => {
+    const { post, author } = all;
     const li = document.createElement("li");
     li.dataset.post = post;
     const face = document.createElement("span");
@@ -98,15 +178,10 @@ function drawPosts(posts, animate) {
     const which = document.createElement("span");
     which.className = "post";
     which.textContent = "post " + post;
-    li.append(face, who, which);
+    li.append(face, who, which, heart(all));
     return li;
   });
-  if (!rows.length) {
-    const li = document.createElement("li");
-    li.className = "none";
-    li.textContent = "Nothing yet: nobody followed has posted.";
-    rows.push(li);
-  }
+  if (!rows.length) rows.push(none("Nothing yet: nobody followed has posted."));
   $("posts").replaceChildren(...rows);
   for (const li of rows) {
     if (animate && li.dataset.post && !old.has(li.dataset.post)) {
@@ -136,6 +211,7 @@ function draw(state) {
   }
   tiles.forEach((tile, place) => drawTile(tile, place, animate));
   drawPosts(state.posts, animate);
+  drawBell();
   $("as-of").textContent = state.as_of;
   $("made-up").hidden = !state.made_up;
   drawNodes(state.nodes ?? []);
@@ -150,17 +226,19 @@ function busy() {
   $("all").disabled = reading !== null || shown === null;
 }
 
-// read says that what is drawn was looked at: counts as they are drawn, feed
-// and channels as of the drawn state. What came since stays unread. One at a
-// time: a count that is taken back twice would take what nobody saw.
-async function read(what) {
-  if (reading || !shown) return;
-  const mine = (reading = { user, what, position: null });
+// read says that what is drawn was looked at, as of the drawn state. What came since stays
+// unread.
+function read(what) {
+  if (!shown) return;
   const query = new URLSearchParams({ user, as_of: shown.as_of });
   for (const name of what) query.append("what", name);
-  for (const [name, n] of Object.entries(shown.counts)) {
-    if (what.includes(name) || what[0] === "all") query.append("seen", name + ":" + n);
-  }
+  readBy(query, what);
+}
+
+// readBy sends a read, one at a time.
+async function readBy(query, what) {
+  if (reading || !shown) return;
+  const mine = (reading = { user, what, position: null });
   draw(shown);
   let failed = "";
   try {
@@ -191,6 +269,7 @@ function show(id) {
   $("prev").disabled = !valid || BigInt(id) <= 1n;
   $("tiles").replaceChildren();
   $("posts").replaceChildren();
+  $("items").replaceChildren();
   $("as-of").textContent = "…";
   $("live").className = "";
   document.title = "Badges";
@@ -239,6 +318,12 @@ const step = (by) => show(/^[0-9]{1,20}$/.test(user) ? String(BigInt(user) + by)
 $("prev").addEventListener("click", () => step(-1n));
 $("next").addEventListener("click", () => step(1n));
 $("all").addEventListener("click", () => read(["all"]));
+$("bell").addEventListener("click", () => {
+  $("inbox").hidden = !$("inbox").hidden;
+  $("bell").setAttribute("aria-expanded", String(!$("inbox").hidden));
+  belled = "";
+  drawBell();
+});
 $("who").addEventListener("submit", (e) => e.preventDefault()); // Enter is a change already
 $("user").addEventListener("change", () => show($("user").value.trim()));
 

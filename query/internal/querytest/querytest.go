@@ -31,7 +31,7 @@ func Schema(t testing.TB) *pipeline.Schema {
 func SetsSchema(t testing.TB) *pipeline.Schema {
 	t.Helper()
 	all := slices.Clone(columns)
-	all[2].Set.Members = pipeline.MembersIDs
+	all[2].Set.Members, all[2].Set.Actor = pipeline.MembersIDs, pipeline.WordA
 	item := len(names)
 	return schemaOf(t, append(slices.Clone(names), "item"), append(all,
 		pipeline.ColumnSpec{Counter: item, Name: "fan", Suffix: "cntfan", Bits: 8, Max: 63, Set: pipeline.SetSpec{Members: pipeline.MembersIDs}},
@@ -50,7 +50,7 @@ var (
 		{Counter: 0, Name: "old", Suffix: "cntold", Bits: 8, Max: 63, Hidden: true},
 		{Counter: 1, Name: "post", Suffix: "cntup", Bits: 16, Max: 63},
 		{Counter: 1, Name: "score", Bits: 16, Max: 63, Default: 100},
-		{Counter: 2, Name: "comment", Suffix: "cntuc", Bits: 8, Max: 63},
+		{Counter: 2, Name: "comment", Suffix: "cntuc", Bits: 8, Max: 63, Set: pipeline.SetSpec{Members: pipeline.MembersIDs, Keep: 90 * 86_400, Items: 1000}},
 		{Counter: 2, Name: "old", Bits: 8, Max: 63, Hidden: true},
 		{Counter: 2, Name: "mention", Bits: 8, Max: 63},
 		{Counter: 3, Name: "old", Suffix: "cntgo", Bits: 8, Max: 63, Hidden: true},
@@ -159,6 +159,16 @@ func (r *Reader) AddMembers(column pipeline.Column, id uint64, members ...pipeli
 	w, unlock := r.change()
 	defer unlock()
 	w.Sets.Add(column, id, members...)
+}
+
+// AddItem puts the newest item into a user's list.
+func (r *Reader) AddItem(user uint64, item query.InboxItem) {
+	w, unlock := r.change()
+	defer unlock()
+	if w.Items == nil {
+		w.Items = map[uint64][]query.InboxItem{}
+	}
+	w.Items[user] = append(w.Items[user], item)
 }
 
 // StopShardOf makes an id unreadable.

@@ -44,6 +44,27 @@ func (s Sets) page(column pipeline.Column, id uint64, after pipeline.Member, lim
 	return members, more
 }
 
+// Inbox is query.Holder's. What is read says the item itself.
+func (h *Holder) Inbox(ctx context.Context, ask *query.InboxAsk, out *query.InboxPage, disk bool) (err error) {
+	out.Reset()
+	if out.AsOf, out.Cost, err = h.begin(ctx, disk, []uint64{ask.User}); err != nil {
+		return err
+	}
+	defer h.read()()
+	if !h.has(ask.User) {
+		return h.not
+	}
+	for _, i := range slices.Backward(h.Items[ask.User]) {
+		if slices.Contains(ask.Columns, i.Column) && (ask.Before == 0 || i.Position < ask.Before) && !(ask.Unread && i.Read) {
+			out.Items = append(out.Items, i)
+		}
+	}
+	if out.More = len(out.Items) > ask.Limit; out.More {
+		out.Items = out.Items[:ask.Limit]
+	}
+	return nil
+}
+
 // Members is query.Holder's.
 func (h *Holder) Members(ctx context.Context, column pipeline.Column, id uint64, after pipeline.Member, limit int, out *query.MemberPage, disk bool) (err error) {
 	out.Reset()

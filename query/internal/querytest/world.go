@@ -28,7 +28,8 @@ type World struct {
 	Notices map[string]map[uint64]uint64 // channel, user
 	Dots    map[string]map[uint64]bool
 	Sets    Sets
-	Feeds   map[uint64]uint64 // what of a user's feed is unread, where it is not what Posts say
+	Items   map[uint64][]query.InboxItem // of a user, by position
+	Feeds   map[uint64]uint64            // what of a user's feed is unread, where it is not what Posts say
 
 	mu sync.RWMutex // of a Reader, whose world changes while it is asked
 }
