@@ -11,8 +11,8 @@ import (
 // row is a cache miss: asked for many at once, the misses overlap, where a change
 // after the other would wait for each.
 //
-// Operations on sets and outboxes wait in the same way. Of one kind or the other some
-// may wait, and not of both, so that all stays in order.
+// Operations on sets, lists and outboxes wait in the same way, and changes of cells that
+// come behind them with them, so that all stays in order.
 type cells struct {
 	n          int
 	list       [cellsMax]cellChange
@@ -26,9 +26,14 @@ type cellChange struct {
 	delta  pipeline.Delta
 }
 
-// operation is one on a set, or where there is none, a post for an outbox.
+// operation is one on a set or a list; or where there is none, a post for an outbox, or a
+// change of a cell.
 type operation struct {
 	id uint64
+
+	cell   bool
+	column pipeline.Column
+	delta  pipeline.Delta
 
 	post     uint64
 	position pipeline.Position
@@ -49,7 +54,10 @@ const cellsMax = 64
 func (s *Shard) addLocked(column pipeline.Column, id uint64, d pipeline.Delta) error {
 	var err error
 	c := &s.cells
-	if c.n == cellsMax || c.operations > 0 {
+	if c.operations > 0 {
+		return s.waitLocked(operation{id: id, cell: true, column: column, delta: d})
+	}
+	if c.n == cellsMax {
 		err = s.flushLocked()
 	}
 	c.list[c.n] = cellChange{column, id, d}
@@ -95,6 +103,8 @@ func (s *Shard) operateWaitingLocked() error {
 	touched := uint64(0)
 	for i := range waiting {
 		switch o := &waiting[i]; {
+		case o.cell:
+			touched += s.rows[s.schema.Columns[o.column].Counter].Touch(o.id)
 		case o.set == nil:
 			touched += s.outboxes.Touch(o.id)
 		case o.set.filter == nil:
@@ -106,9 +116,12 @@ func (s *Shard) operateWaitingLocked() error {
 	runtime.KeepAlive(touched)
 	for i := range waiting {
 		var err error
-		if o := &waiting[i]; o.set == nil {
+		switch o := &waiting[i]; {
+		case o.cell:
+			s.changeLocked(o.column, o.id, o.delta)
+		case o.set == nil:
 			err = s.postLocked(o.id, o.post, o.position)
-		} else {
+		default:
 			err = s.changeMemberLocked(o)
 		}
 		if err != nil {

@@ -45,7 +45,7 @@ type changes struct {
 	list    hot.Blocks[change]
 	names   []string // of the channels of cursors in list
 	letters int      // bytes of the names
-	items   []itemRest
+	items   hot.Blocks[itemRest]
 
 	mu      sync.Mutex // of the indexes, among holders of the read lock
 	lists   map[listKey]int32
@@ -211,17 +211,21 @@ func (c *changes) place(key memberKey) (place int, found bool) {
 
 // before puts older changes before these.
 func (c *changes) before(older *changes) *changes {
+	items := uint64(older.items.Len())
 	for _, at := range c.list.All {
 		e := *at
 		switch {
 		case e.kind == kindCursor:
 			e.b += uint64(len(older.names))
 		case e.kind == kindItem && !e.gone:
-			e.v += uint64(len(older.items))
+			e.v += items
 		}
 		older.add(e)
 	}
-	older.names, older.items = append(older.names, c.names...), append(older.items, c.items...)
+	for _, i := range c.items.All {
+		older.items.Add(*i)
+	}
+	older.names = append(older.names, c.names...)
 	older.letters += c.letters
 	return older
 }
@@ -235,7 +239,7 @@ func (c *changes) bytes() int {
 		return 0
 	}
 	return c.list.Bytes() + c.listed*indexBytes + 8*len(c.members.at) +
-		cap(c.names)*int(unsafe.Sizeof("")) + c.letters + cap(c.items)*int(unsafe.Sizeof(itemRest{}))
+		cap(c.names)*int(unsafe.Sizeof("")) + c.letters + c.items.Bytes()
 }
 
 // overLocked are the changes of one kind of a user or author that are not on

@@ -40,6 +40,7 @@ type Item struct {
 type itemList struct {
 	items []Item
 	at    map[pipeline.Member]pipeline.Position // of identities
+	used  bool                                  // since lists were last forgotten
 }
 
 // The cursors of a set's lists, besides that of all.
@@ -56,6 +57,9 @@ func (l *itemList) find(at pipeline.Position) (int, bool) {
 
 // add adds the newest item, and has the oldest leave a list of so many.
 func (l *itemList) add(i *Item, most int) {
+	if len(l.items) == cap(l.items) {
+		l.items = append(make([]Item, 0, 2*len(l.items)+8), l.items...)
+	}
 	l.items = append(l.items, *i)
 	if i.Identity.A != 0 {
 		l.at[i.Identity] = i.Position
@@ -107,33 +111,41 @@ func (l *itemList) unread(from int) (n int64) {
 const itemBytes = 128
 
 // listsMax is how many items a shard has in memory in lists, about.
-const listsMax = 1 << 13
+const listsMax = 1 << 14
 
 // keepListLocked keeps a list in memory.
 func (s *Shard) keepListLocked(t *set, user uint64, l *itemList) {
+	l.used = true
 	t.lists[user] = l
 	t.listed += len(l.items) + 1
 }
 
-// shedListsLocked forgets all lists.
-func (s *Shard) shedListsLocked() {
+// shedListsLocked forgets lists that were not used since it last did; all: every list.
+func (s *Shard) shedListsLocked(all bool) (left int) {
 	for _, t := range s.sets {
-		if len(t.lists) > 0 {
-			clear(t.lists)
-			t.listed = 0
-			s.residency.evictions++
+		t.listed = 0
+		for user, l := range t.lists {
+			if all || !l.used {
+				delete(t.lists, user)
+				continue
+			}
+			l.used = false
+			t.listed += len(l.items) + 1
 		}
+		left += t.listed
 	}
+	return left
 }
 
-// boundListsLocked forgets all lists where there are too many. Owner only.
+// boundListsLocked forgets lists where there are too many. Owner only: a window that is to
+// be applied finds those that it wanted, or is prepared again (Ready).
 func (s *Shard) boundListsLocked() {
 	n := 0
 	for _, t := range s.sets {
 		n += t.listed
 	}
-	if n > listsMax {
-		s.shedListsLocked()
+	if n > listsMax && s.shedListsLocked(false) > listsMax {
+		s.shedListsLocked(true)
 	}
 }
 
@@ -147,6 +159,7 @@ func (s *Shard) itemsLocked(t *set, user uint64, now int64) (*itemList, error) {
 	if l == nil {
 		return nil, errNotLoaded
 	}
+	l.used = true
 	l.forget(t, now)
 	return l, nil
 }
@@ -183,9 +196,12 @@ func (s *Shard) installListsLocked(want []Asked, disk [][]Item) {
 }
 
 // wantListLocked wants a user's list, and the user, for the list's floor.
-func (s *Shard) wantListLocked(t *set, user uint64, want *Want) {
-	if t.lists[user] == nil && !s.residency.diskless {
-		want.Lists = append(want.Lists, Asked{Column: t.column, ID: user})
+func (s *Shard) wantListLocked(t *set, user uint64, members *asking, want *Want) {
+	if !s.residency.diskless {
+		members.lists = append(members.lists, listRef{t, user})
+		if t.lists[user] == nil {
+			want.Lists = append(want.Lists, Asked{Column: t.column, ID: user})
+		}
 	}
 	s.wantMarksLocked(user, want)
 }
@@ -265,7 +281,7 @@ func (s *Shard) withdrawLocked(c *operation) error {
 // emptyListLocked takes all items out. The number is not changed.
 func (s *Shard) emptyListLocked(t *set, user uint64) {
 	if l := t.lists[user]; l != nil {
-		t.lists[user] = &itemList{at: make(map[pipeline.Member]pipeline.Position)}
+		t.lists[user] = &itemList{at: make(map[pipeline.Member]pipeline.Position), used: true}
 	}
 	s.changed.add(change{kind: kindItem, set: t.number, gone: true, a: user})
 }
@@ -447,8 +463,8 @@ type itemRest struct {
 func (c *changes) addItem(set uint16, user uint64, i *Item, how int) {
 	e := change{kind: kindItem, set: set, gone: how == itemGone, a: user, b: uint64(i.Position)}
 	if !e.gone {
-		e.v = uint64(len(c.items))
-		c.items = append(c.items, itemRest{*i, how == itemAgain})
+		e.v = uint64(c.items.Len())
+		c.items.Add(itemRest{*i, how == itemAgain})
 	}
 	c.add(e)
 }
@@ -461,7 +477,7 @@ func (c *changes) writeItem(to Sink, column pipeline.Column, e *change) {
 	case e.gone:
 		to.Item(column, e.a, &Item{Position: pipeline.Position(e.b)}, false)
 	default:
-		to.Item(column, e.a, &c.items[e.v].Item, true)
+		to.Item(column, e.a, &c.items.At(int(e.v)).Item, true)
 	}
 }
 
@@ -512,7 +528,7 @@ func (p *Listing) overLocked(s *Shard, user uint64) {
 			if p.since[at] = struct{}{}; c.gone {
 				continue
 			}
-			i := &changes.items[c.v]
+			i := changes.items.At(int(c.v))
 			if p.over = append(p.over, i.Item); !i.again {
 				came++
 			}

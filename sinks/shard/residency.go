@@ -115,6 +115,7 @@ type Moment struct {
 	some                        bool
 	published, evictions, noted uint64
 	absent                      []absent
+	lists                       []listRef
 }
 
 // absent is an identity that had no print, so that its list was not wanted.
@@ -123,8 +124,14 @@ type absent struct {
 	print hot.Print
 }
 
-func (s *Shard) momentLocked(none []absent) Moment {
-	return Moment{true, s.residency.published, s.residency.evictions, s.residency.noted, none}
+// listRef is a list that the window needs in memory.
+type listRef struct {
+	set  *set
+	user uint64
+}
+
+func (s *Shard) momentLocked(of *asking) Moment {
+	return Moment{true, s.residency.published, s.residency.evictions, s.residency.noted, slices.Clone(of.absent), slices.Clone(of.lists)}
 }
 
 // Ready says whether it is the same moment still.
@@ -133,6 +140,9 @@ func (s *Shard) Ready(m Moment) bool {
 	defer s.mu.RUnlock()
 	r := &s.residency
 	if s.failed != nil || !m.some || m.published != r.published || m.evictions != r.evictions {
+		return false
+	}
+	if slices.ContainsFunc(m.lists, func(l listRef) bool { return l.set.lists[l.user] == nil }) {
 		return false
 	}
 	if m.noted == r.noted {

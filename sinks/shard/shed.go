@@ -61,7 +61,7 @@ func (s *Shard) Shed(share float64) {
 		r.evictions += uint64(evicted)
 	}
 	s.shedOutboxesLocked(share)
-	s.shedListsLocked()
+	s.shedListsLocked(true)
 	s.shedSetsLocked(share)
 	s.measureLocked()
 }

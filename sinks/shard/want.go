@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"runtime"
 	"slices"
+	"sync"
 
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/sinks/hot"
@@ -99,19 +100,21 @@ func (s *Shard) Wants(w *pipeline.Window, columns []pipeline.Column, pin func())
 		return want, at
 	}
 	section := pipeline.ReadSection(w.Sections[s.Number], w.From)
-	var members asking
+	members := askings.Get().(*asking)
+	defer askings.Put(members)
+	members.reset()
 	for c, ok := section.Next(); ok; c, ok = section.Next() {
 		if c.Op != pipeline.OpCell && section.Operation.ID != 0 { // no table can hold 0: Apply reports it
-			s.wantsLocked(&section.Operation, w, columns, &members, &want)
+			s.wantsLocked(&section.Operation, w, columns, members, &want)
 		}
 	}
-	s.askAllLocked(&members, &want)
+	s.askAllLocked(members, &want)
 	if !want.Empty() {
 		want.Published = s.residency.published
 		want.sort()
 		pin()
 	}
-	return want, s.momentLocked(members.absent)
+	return want, s.momentLocked(members)
 }
 
 // asking are members that are asked for together, so that cache misses overlap.
@@ -120,7 +123,16 @@ type asking struct {
 	list [cellsMax]operation
 
 	absent []absent
+	lists  []listRef
 	noted  printSet // of identities of items that operations of the window may put in
+}
+
+var askings = sync.Pool{New: func() any { return new(asking) }}
+
+// reset begins with another window.
+func (a *asking) reset() {
+	clear(a.noted.at)
+	a.n, a.absent, a.lists, a.noted.n = 0, a.absent[:0], a.lists[:0], 0
 }
 
 // printSet is some prints.
@@ -186,7 +198,7 @@ func (s *Shard) askAllLocked(members *asking, want *Want) {
 func (s *Shard) askItemLocked(m *operation, members *asking, want *Want) {
 	was := members.noted.add(m.print)
 	if was || m.set.may(m.print) {
-		s.wantListLocked(m.set, m.id, want)
+		s.wantListLocked(m.set, m.id, members, want)
 	} else {
 		members.absent = append(members.absent, absent{m.set, m.print})
 	}
@@ -227,7 +239,7 @@ func (s *Shard) wantsLocked(o *pipeline.Operation, w *pipeline.Window, columns [
 		}
 		for i, t := range kinds {
 			if len(o.Items) > 0 || o.Mark < o.Position || o.Kinds[i].Seen >= 0 {
-				s.wantListLocked(t, id, want)
+				s.wantListLocked(t, id, members, want)
 			}
 		}
 	}
