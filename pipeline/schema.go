@@ -37,6 +37,7 @@ type ColumnSpec struct {
 	Bits    int    // width in the packed row at first
 	Max     int    // width up to which it grows, 63 at most
 	Default int64  // answered for a row that does not exist
+	Signed  bool   // a sum below zero is answered as it is, and not as 0
 
 	// Hidden columns are kept and applied but not shown: they were counted
 	// under an earlier configuration, or they are Tidemark's own.

@@ -36,6 +36,12 @@ func TestCounts(t *testing.T) {
 		n.want("4", "incr", "44.cntcm", "--", "-1")
 		// docs/contract.md: "a sum that is below zero for a while … is remembered, not clamped, inside"
 		n.want("0", "set", "44.cntcm", "-3")
+		n.want("0", "get", "44.cntcm")
+		n.want("-3", "get", "44.cntcm", "--raw")
+		n.want("id  comment\n44       -3", "get", "post", "44", "--columns", "comment", "--raw")
+		if got := n.good("explain", "post.comment", "44", "--json"); !strings.HasPrefix(got, `{"id":"44","value":-3,`) {
+			t.Error(got)
+		}
 		n.want("0", "incr", "44.cntcm", "2")
 		n.want("1", "incr", "44.cntcm", "2")
 	})

@@ -14,6 +14,7 @@ type getCommand struct {
 	What    []string `arg:"" name:"what" help:"COUNTER ID…, or ID.SUFFIX… for the bare values."`
 	Columns []string `placeholder:"A,B" help:"Only these columns, by name or suffix."`
 	Member  string   `placeholder:"MEMBER" help:"Also show whether it is in the columns' sets: an id, a pair of ids as 50,7, or a token."`
+	Raw     bool     `help:"Sums as they are: one below zero is answered as 0 otherwise, unless the column is signed."`
 	remote
 
 	ids   []uint64 // COUNTER ID…
@@ -88,7 +89,7 @@ func (g *getCommand) Run(t *terminal) error {
 		if len(g.cells) > 0 {
 			return g.values(ctx, c, t)
 		}
-		request := client.GetRequest{Counter: g.What[0], IDs: g.ids, Columns: g.Columns}
+		request := client.GetRequest{Counter: g.What[0], IDs: g.ids, Columns: g.Columns, Raw: g.Raw}
 		var ok bool
 		if request.Member, ok = idOrPair(g.Member); !ok {
 			request.Member, request.Token = client.Member{}, g.Member
@@ -154,7 +155,7 @@ func (g *getCommand) values(ctx context.Context, c *client.Client, t *terminal) 
 	}
 	all := client.GetReply{Rows: make([]client.Row, len(g.cells))}
 	for _, p := range order {
-		request := client.GetRequest{Counter: p.counter, Columns: []string{p.column}}
+		request := client.GetRequest{Counter: p.counter, Columns: []string{p.column}, Raw: g.Raw}
 		for _, i := range asked[p] {
 			request.IDs = append(request.IDs, uint64(g.cells[i].id))
 		}

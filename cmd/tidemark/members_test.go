@@ -58,7 +58,7 @@ func TestRulesAndLimitsOfOnesOwn(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	const own = "limits: {channels: 2, notices: 3}\nfeed: {posts_per_author: 2, posts_kept: 3}\nchannels: {system: {kind: notice}}\n" +
-		"counters: {video: {views: {bits: 16, suffix: cntv}}, page: {view: {bits: 8}}, user: {post: {bits: 8}}}\n" +
+		"counters: {video: {views: {bits: 16, suffix: cntv}}, page: {view: {bits: 8}}, user: {post: {bits: 8}}, money: {balance: {bits: 4, signed: true, suffix: cntb}}}\n" +
 		"rules: {post: [{add: user.post, key: actor}], view: [{add: video.views, key: video}], visit: [{add: page.view, key: page, once: token, keep: 24h}]}\n"
 	p.configure(t, own)
 	n := p.start(t)
@@ -68,6 +68,10 @@ func TestRulesAndLimitsOfOnesOwn(t *testing.T) {
 	n.do("publish", "view", "vide=5").fails(t, 2, `nothing reads the field vide of a view: did you mean "video"?`)
 	// The node has no counters of posts: what its own decoder says.
 	n.do("publish", "adjust", "counter=post", "id=1", "column=like", "add=1").fails(t, 2, "counter post is not configured")
+
+	n.want("-5", "incr", "7.cntb", "-5") // "`signed: true`: answers may be negative"
+	n.want("id  balance\n 7       -5\n 8        0", "get", "money", "7", "8")
+	n.want("3", "incr", "7.cntb", "8")
 
 	n.publish("visit page=5 token=s-1", "visit page=5 token=s-1")
 	n.want("id  view  view?\n 5     1    yes", "get", "page", "5", "--member", "s-1")

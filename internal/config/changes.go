@@ -87,6 +87,7 @@ func columnChanges(from, to *Counter) (words []string) {
 		words = append(words, changed(name+": bits", was.Bits, column.Bits)...)
 		words = append(words, changed(name+": max", was.Max, column.Max)...)
 		words = append(words, changed(name+": default", was.Default, column.Default)...)
+		words = append(words, changed(name+": signed", was.Signed, column.Signed)...)
 		words = append(words, changed(name+": items", was.Items, column.Items)...)
 		words = append(words, changed(name+": suffix", orNone(was.Suffix), orNone(column.Suffix))...)
 	}

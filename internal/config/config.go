@@ -239,6 +239,7 @@ type Column struct {
 	Max     int    `yaml:"max"`     // width up to which it grows, Bits to 63; 63
 	Suffix  string `yaml:"suffix"`  // its own name over all counters; "" = none
 	Default int64  `yaml:"default"` // answered for a row that does not exist; 0
+	Signed  bool   `yaml:"signed"`  // answers may be negative; else a sum below zero is answered as 0; false
 	Items   int    `yaml:"items"`   // of unread: newest items that the column keeps of a user, 0 to ItemsMax, 0 = it is a plain number; 0
 }
 

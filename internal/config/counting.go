@@ -45,6 +45,9 @@ func (c *Config) counting() group {
 		columns := make(group, 0, len(counter.Columns))
 		for _, k := range counter.Columns {
 			column := group{{"bits", k.Bits}, {"max", k.Max}, {"default", k.Default}}
+			if k.Signed {
+				column = append(column, entry{"signed", true})
+			}
 			if k.Items > 0 {
 				column = append(column, entry{"items", k.Items})
 			}

@@ -37,6 +37,7 @@ func (c *Config) Schema() (*pipeline.Schema, error) {
 				Bits:    column.Bits,
 				Max:     column.Max,
 				Default: column.Default,
+				Signed:  column.Signed,
 				Set:     sets[counter.Name+"."+column.Name],
 			})
 		}

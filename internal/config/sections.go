@@ -103,6 +103,9 @@ func (d *decoder) checkCounter(key string, c *Counter, suffixes map[string]int) 
 		if items := under(key, "items"); column.Items > 0 && c.Name != unreadCounter {
 			d.fault(d.lines[items], items, "is for columns of %s: it says how many items of a user are kept", unreadCounter)
 		}
+		if signed := under(key, "signed"); column.Signed && c.Name == unreadCounter {
+			d.fault(d.lines[signed], signed, "is for other counters: how much is unread is never below 0")
+		}
 		key = under(key, "suffix")
 		line, stated := d.lines[key]
 		if !stated || !d.sound(key) {

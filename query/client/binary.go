@@ -108,7 +108,7 @@ func (r *GetRequest) wait() wait { return wait{r.MinPosition, r.Timeout} }
 
 func (r *GetRequest) appendPacked(body []byte) ([]byte, bool) {
 	w := r.wait().packed()
-	return packed.AppendGet(body, &w, r.Counter, r.Columns, r.IDs), !r.asksSets() && utf8.ValidString(r.Counter) && areTexts(r.Columns)
+	return packed.AppendGet(body, &w, r.Counter, r.Columns, r.IDs), !r.asksSets() && !r.Raw && utf8.ValidString(r.Counter) && areTexts(r.Columns)
 }
 
 func (r *UnreadRequest) subject() string { return "tidemark.unread" }

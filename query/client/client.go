@@ -242,6 +242,7 @@ type ColumnSchema struct {
 	Bits    int    `json:"bits"`
 	Max     int    `json:"max"`
 	Default int64  `json:"default"`
+	Signed  bool   `json:"signed"` // values may be negative
 	Set     string `json:"set"`
 	Keep    int64  `json:"keep_s"`
 	Items   int    `json:"items"`

@@ -21,6 +21,7 @@ type GetRequest struct {
 	Columns     []string      // names or suffixes; nil: all, by name
 	Member      Member        // whether it is in the sets of the columns: an id, or a pair; zero: it is not asked
 	Token       string        // the same of a token; not together with Member
+	Raw         bool          // sums as they are: also those below zero of columns that are not signed
 	MinPosition Position      // answer with at least this much applied
 	Timeout     time.Duration // how long MinPosition may take; 0: the node's default, two seconds
 }
@@ -209,6 +210,9 @@ func (r *GetRequest) AppendJSON(body []byte) ([]byte, error) {
 	}
 	if body, err = r.appendMember(body); err != nil {
 		return nil, err
+	}
+	if r.Raw {
+		body = append(body, `,"raw":true`...)
 	}
 	body = r.wait().appendTo(body)
 	return append(body, '}'), nil

@@ -129,7 +129,7 @@ func TestPage(t *testing.T) {
 		t.Error(err)
 	}
 	schema, err := r.client.Schema(ctx)
-	if err != nil || fmt.Sprint(schema.Counters["item"].Columns[2]) != "{view  8 63 0 tokens 86400 0}" {
+	if err != nil || fmt.Sprint(schema.Counters["item"].Columns[2]) != "{view  8 63 0 false tokens 86400 0}" {
 		t.Errorf("%+v %v", schema, err)
 	}
 }

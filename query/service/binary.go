@@ -80,7 +80,7 @@ func (c *call) cellsFit(columns int) *failure {
 // unpack reads the body, as parse does.
 func (g *getRequest) unpack(c *call, idsMax int) *failure {
 	g.idList.reset()
-	g.member = memberAsk{}
+	g.member, g.raw = memberAsk{}, false
 	ask := packed.GetAsk{Columns: g.columns[:0]}
 	ids, err := ask.Read(c.body, g.ids, idsMax)
 	g.ids, g.given, g.counter, g.columns = ids, true, ask.Counter, ask.Columns

@@ -45,15 +45,16 @@ type word struct {
 	key          []byte // `,"like":`
 	defaultValue int64
 	largest      int64 // what the column's widest form holds
+	least        int64 // that an answer shows: 0, or of a signed column what its widest form holds
 	set          pipeline.Members
 	actors       bool // the set is of actors
 	items        bool // the column keeps items
 }
 
 // shown is a stored sum as an answer shows it: not below zero, where a
-// deletion has overtaken its event, and not above what the column may hold.
-// What is inside stays exact, so that it comes back by itself.
-func (w *word) shown(sum int64) int64 { return min(max(sum, 0), w.largest) }
+// deletion has overtaken its event, unless the column is signed; and not above what the
+// column may hold. What is inside stays exact, so that it comes back by itself.
+func (w *word) shown(sum int64) int64 { return min(max(sum, w.least), w.largest) }
 
 func newCatalog(schema *pipeline.Schema) *catalog {
 	c := &catalog{counters: map[string]*counter{}, suffixes: map[string]*counter{}}
@@ -130,6 +131,9 @@ func newWord(name string, column pipeline.Column, spec *pipeline.ColumnSpec) *wo
 	}
 	w := &word{
 		column: column, name: name, key: append(key, ':'), defaultValue: max(spec.Default, 0), largest: largest, items: spec.Set.Items > 0,
+	}
+	if spec.Signed {
+		w.least = -largest
 	}
 	if spec.HasSet() {
 		w.set, w.actors = spec.Set.Members, spec.Set.Actor == pipeline.WordA

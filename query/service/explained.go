@@ -33,8 +33,10 @@ func (e *explained) append(out []byte) []byte {
 	for i, w := range e.words {
 		switch {
 		case e.dropped():
-		case rows.Exist[0]:
+		case rows.Exist[0] && e.badge:
 			values[i] = w.shown(rows.Values[i])
+		case rows.Exist[0]:
+			values[i] = rows.Values[i] // the sum, which may be below zero
 		default:
 			values[i] = w.defaultValue
 		}

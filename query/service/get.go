@@ -18,6 +18,7 @@ type getRequest struct {
 	idList
 	columns [][]byte
 	member  memberAsk
+	raw     bool
 }
 
 // getInline is the most ids that are read in the subscription's goroutine, each once
@@ -98,7 +99,7 @@ func (g *getCall) plan(s *Service, c *call) {
 // parse reads the body. Unknown members are passed over; an empty list of
 // columns is none, an empty list of ids is a request for no rows.
 func (g *getRequest) parse(c *call, idsMax int) (f *failure) {
-	g.counter, g.columns, g.member = nil, g.columns[:0], memberAsk{}
+	g.counter, g.columns, g.member, g.raw = nil, g.columns[:0], memberAsk{}, false
 	g.idList.reset()
 	s := &c.scanner
 	s.Reset(c.body)
@@ -112,6 +113,8 @@ func (g *getRequest) parse(c *call, idsMax int) (f *failure) {
 			f = g.parseColumns(c)
 		case "member":
 			f = g.member.parse(s)
+		case "raw":
+			f = parseBool(s, "raw", &g.raw)
 		default:
 			f = c.wait.orPass(s, key)
 		}
@@ -203,14 +206,17 @@ func (g *getCall) appendReply(out, body []byte) []byte {
 func (g *getCall) appendValues(out []byte, values []int64, exists bool) []byte {
 	for j, w := range g.words {
 		out = append(out, w.key...)
-		value := w.shown(values[j])
-		if !exists {
-			value = w.defaultValue
+		value := w.defaultValue
+		switch {
+		case exists && g.raw:
+			value = values[j]
+		case exists:
+			value = w.shown(values[j])
 		}
-		if value < 10 {
+		if uint64(value) < 10 {
 			out = append(out, '0'+byte(value))
 		} else {
-			out = strconv.AppendUint(out, uint64(value), 10)
+			out = strconv.AppendInt(out, value, 10)
 		}
 	}
 	return out

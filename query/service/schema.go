@@ -31,6 +31,7 @@ func encodeSchema(o *Options) ([]byte, error) {
 		Bits    int    `json:"bits"`
 		Max     int    `json:"max"`
 		Default int64  `json:"default"`
+		Signed  bool   `json:"signed,omitempty"`
 		Set     string `json:"set,omitempty"`
 		Keep    int64  `json:"keep_s,omitempty"`
 		Items   int    `json:"items,omitempty"`
@@ -52,7 +53,7 @@ func encodeSchema(o *Options) ([]byte, error) {
 			if spec.HasSet() {
 				set = spec.Set.Members.String()
 			}
-			c.Columns = append(c.Columns, column{spec.Name, spec.Suffix, spec.Bits, spec.Max, spec.Default, set, spec.Set.Keep, spec.Set.Items})
+			c.Columns = append(c.Columns, column{spec.Name, spec.Suffix, spec.Bits, spec.Max, spec.Default, spec.Signed, set, spec.Set.Keep, spec.Set.Items})
 		}
 		if len(c.Columns) > 0 {
 			reply.Counters[schema.Counters[i].Name] = c

@@ -513,7 +513,7 @@ func TestStatsAndSchema(t *testing.T) {
 		`"item":{"columns":[{"name":"fan","suffix":"cntfan","bits":8,"max":63,"default":0,"set":"ids"},`+
 		`{"name":"liked","bits":8,"max":63,"default":0,"set":"pairs"},`+
 		`{"name":"view","bits":8,"max":63,"default":0,"set":"tokens","keep_s":86400},`+
-		`{"name":"plain","bits":8,"max":63,"default":0}]},`+
+		`{"name":"plain","bits":8,"max":63,"default":0},{"name":"balance","bits":8,"max":8,"default":0,"signed":true}]},`+
 		`"post":{"columns":[{"name":"repost","suffix":"cntrn","bits":16,"max":63,"default":0},`+
 		`{"name":"comment","suffix":"cntcm","bits":16,"max":63,"default":0},`+
 		`{"name":"like","suffix":"cntan","bits":8,"max":63,"default":0,"set":"ids"}]},`+

@@ -27,7 +27,7 @@ func (s *Service) viewEndpoint() *endpoint {
 
 func (s *Service) parseView(c *call) *failure {
 	g := &c.get
-	g.counter, g.columns, g.member = nil, g.columns[:0], memberAsk{}
+	g.counter, g.columns, g.member, g.raw = nil, g.columns[:0], memberAsk{}, false
 	g.idList.reset()
 	var viewer uint64
 	var newest bool

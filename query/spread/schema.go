@@ -61,6 +61,7 @@ type columnJSON struct {
 	Max     int    `json:"max"`
 	Default int64  `json:"default,omitempty"`
 	Hidden  bool   `json:"hidden,omitempty"`
+	Signed  bool   `json:"signed,omitempty"`
 	Set     string `json:"set,omitempty"`  // ids, pairs or tokens; "": the column has no set
 	Keep    int64  `json:"keep,omitempty"` // of the set: seconds of log time; 0: for ever
 	Items   int    `json:"items,omitempty"`
@@ -76,7 +77,7 @@ func (c *Counted) encode() ([]byte, error) {
 	for i, counter := range c.Schema.Counters {
 		columns := []columnJSON{}
 		for _, spec := range c.Schema.Columns[counter.First:][:counter.Count] {
-			columns = append(columns, columnJSON{spec.Name, spec.Suffix, spec.Bits, spec.Max, spec.Default, spec.Hidden, spec.Set.Members.String(), spec.Set.Keep, spec.Set.Items, int(spec.Set.Actor), int(spec.Set.Post)})
+			columns = append(columns, columnJSON{spec.Name, spec.Suffix, spec.Bits, spec.Max, spec.Default, spec.Hidden, spec.Signed, spec.Set.Members.String(), spec.Set.Keep, spec.Set.Items, int(spec.Set.Actor), int(spec.Set.Post)})
 		}
 		out.Counters = append(out.Counters, counterJSON{c.Schema.Counters[i].Name, columns})
 	}
@@ -111,7 +112,7 @@ func decodeCounted(text []byte) (*Counted, error) {
 				return nil, fmt.Errorf("column %.64q of counter %.64q has a set of %.64q, which keeps them for %d s", c.Name, counter.Name, c.Set, c.Keep)
 			}
 			columns = append(columns, pipeline.ColumnSpec{
-				Counter: i, Name: c.Name, Suffix: c.Suffix, Bits: c.Bits, Max: c.Max, Default: c.Default, Hidden: c.Hidden,
+				Counter: i, Name: c.Name, Suffix: c.Suffix, Bits: c.Bits, Max: c.Max, Default: c.Default, Hidden: c.Hidden, Signed: c.Signed,
 				Set: pipeline.SetSpec{Members: shape, Keep: c.Keep, Items: c.Items, Actor: pipeline.Word(c.Actor), Post: pipeline.Word(c.Post)},
 			})
 		}

@@ -71,6 +71,7 @@ var routes = []route{
 		query: []parameter{
 			{name: "columns", kind: list, about: "names or suffixes of columns between commas; default: all"},
 			{name: "member", kind: either, about: "whether it is in the sets of the columns: an id, a token, or a pair with a comma"},
+			{name: "raw", kind: boolean, about: "true: sums as they are, also those below zero that are answered as 0"},
 		},
 		answer: getAnswer{}, reply: `{"rows":[{"id":"42","like":3},{"id":"43","like":0}],"as_of":"7341"}`,
 	},

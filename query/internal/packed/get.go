@@ -61,7 +61,7 @@ func (r *GetReply) Read(body []byte, n int, asked []string) error {
 		columns := len(r.Columns)
 		r.Values = make([]int64, n*columns)
 		for j := range columns {
-			c.Counts(r.Values[min(j, len(r.Values)):], n, columns)
+			c.Cells(r.Values[min(j, len(r.Values)):], n, columns) // below zero, of a signed column
 		}
 	}
 	return malformed("an answer", c.end(&r.Tail, flags))

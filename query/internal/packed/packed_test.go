@@ -104,26 +104,19 @@ func TestAnswersRoundTrip(t *testing.T) {
 			columns = append(columns, rapid.SliceOfN(rapid.Uint64Range(0, top), n, n).Draw(t, "values"))
 		}
 		body := packed.AppendGetHead(nil, &tail, n, asked)
-		negative := false
 		for j := range asked {
 			body = packed.AppendCells(body, columns[j])
-			negative = negative || slices.ContainsFunc(columns[j], func(v uint64) bool { return v > math.MaxInt64 })
 		}
 		body = packed.EndReply(body, 0, stale)
 		var get packed.GetReply
 		err := get.Read(body, n, asked[:1])
-		if negative != (err != nil) {
-			t.Fatal(negative, err)
+		if err != nil || get.AsOf != tail.AsOf || get.Stale != stale || !slices.Equal(get.Missing, tail.Missing) || !slices.Equal(get.Columns, asked) {
+			t.Fatalf("%+v %v", get, err)
 		}
-		if err == nil {
-			if get.AsOf != tail.AsOf || get.Stale != stale || !slices.Equal(get.Missing, tail.Missing) || !slices.Equal(get.Columns, asked) {
-				t.Fatalf("%+v", get)
-			}
-			for i := range n {
-				for j := range asked {
-					if get.Values[i*len(asked)+j] != int64(columns[j][i]) {
-						t.Fatalf("row %d column %d", i, j)
-					}
+		for i := range n {
+			for j := range asked {
+				if get.Values[i*len(asked)+j] != int64(columns[j][i]) {
+					t.Fatalf("row %d column %d", i, j)
 				}
 			}
 		}
@@ -180,7 +173,6 @@ func TestMalformed(t *testing.T) {
 		{answer(change(reply, len(reply)-3, 9), 2), "9 bytes are no width"},
 		{answer([]byte(`{"rows":[],"as_of":"7"}`), 2), "it does not begin with TMR"},
 		{answer(packed.AppendGetHead(nil, &packed.Tail{Missing: []int{2}}, 2, nil), 2), "there is no 2 among 2"},
-		{answer(packed.AppendCells(packed.AppendGetHead(nil, &packed.Tail{}, 2, []string{"like"}), []uint64{5, 1 << 63}), 2), "9223372036854775808 is no count"},
 		{answer(nil, 2), "it ends 3 bytes too early"},
 	} {
 		if !strings.Contains(c.says, c.want) {

@@ -38,6 +38,7 @@ func SetsSchema(t testing.TB) *pipeline.Schema {
 		pipeline.ColumnSpec{Counter: item, Name: "liked", Bits: 8, Max: 63, Set: pipeline.SetSpec{Members: pipeline.MembersPairs}},
 		pipeline.ColumnSpec{Counter: item, Name: "view", Bits: 8, Max: 63, Set: pipeline.SetSpec{Members: pipeline.MembersTokens, Keep: 86_400}},
 		pipeline.ColumnSpec{Counter: item, Name: "plain", Bits: 8, Max: 63},
+		pipeline.ColumnSpec{Counter: item, Name: "balance", Bits: 8, Max: 8, Signed: true},
 	))
 }
 
