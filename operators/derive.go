@@ -205,6 +205,7 @@ func (l *Lane) derive(kind string, line []byte) *refusal {
 		}
 		in := &l.event.code[i]
 		switch m := l.member(in); {
+		case in.items && l.listed(i, active):
 		case in.items:
 			l.item(in, m)
 		case m.A != 0:
@@ -215,6 +216,18 @@ func (l *Lane) derive(kind string, line []byte) *refusal {
 	}
 	l.window.Events++
 	return nil
+}
+
+// listed says whether a rule before the i-th has put the event into the same list: it is
+// there once.
+func (l *Lane) listed(i int, active uint64) bool {
+	in := &l.event.code[i]
+	for j := range l.event.code[:i] {
+		if of := &l.event.code[j]; active&(1<<j) != 0 && of.column == in.column && l.ids[of.key] == l.ids[in.key] {
+			return true
+		}
+	}
+	return false
 }
 
 // resolve finds the event's type, from the body or the subject.

@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"github.com/tidemark-io/tidemark"
+	"github.com/tidemark-io/tidemark/pipeline"
 )
 
 // fileBytesMax bounds a configuration file; the default one takes 9 KiB.
@@ -245,6 +246,10 @@ type Column struct {
 
 // ItemsMax is how many items a column keeps of a user at most.
 const ItemsMax = 100_000
+
+// itemsNameMax is how long the name of a column that keeps items may be: users' cursors have
+// it behind "unread.", and are no longer than names of channels.
+const itemsNameMax = pipeline.ChannelBytesMax - len("unread.")
 
 // A column's width where the file does not state it.
 const (

@@ -133,8 +133,8 @@ func (d *decoder) checkSets(c *Config) {
 		slices.Sort(plain)
 		d.crossFault([]string{"counters"}, "the default rules count %s once, and there they are plain numbers; give these columns items, or state rules too", strings.Join(slices.Compact(plain), ", "))
 	}
-	if sets > pipeline.SetsMax {
-		d.fault(d.lines["rules"], "rules", "%d columns are counted once; allowed: %d", sets, pipeline.SetsMax)
+	if sets += len(columns); sets > pipeline.SetsMax {
+		d.fault(d.lines["rules"], "rules", "%d columns are counted once or keep items; allowed: %d", sets, pipeline.SetsMax)
 	}
 }
 

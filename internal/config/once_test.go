@@ -81,7 +81,7 @@ func TestSetsMax(t *testing.T) {
 	if _, err := Parse("c", []byte(head+strings.Join(rules[1:], "\n"))); err != nil {
 		t.Error(err)
 	}
-	want := "c:3: rules: 201 columns are counted once; allowed: 200"
+	want := "c:3: rules: 201 columns are counted once or keep items; allowed: 200"
 	if _, err := Parse("c", []byte(head+strings.Join(rules, "\n"))); err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}

@@ -77,6 +77,9 @@ func (d *decoder) column(name string, line int, key string, value *yaml.Node) Co
 	within(d, bits, c.Bits, 1, bitsMax)
 	within(d, most, c.Max, 1, bitsMax)
 	within(d, under(key, "items"), c.Items, 0, ItemsMax)
+	if c.Items > 0 && len(name) > itemsNameMax {
+		d.fault(line, key, "has %d letters; a column that keeps items may have %d", len(name), itemsNameMax)
+	}
 	switch {
 	case !d.sound(bits, most):
 		return c

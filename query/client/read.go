@@ -42,7 +42,7 @@ const publishTimeout = 5 * time.Second
 //
 // When Wait was not reached in time, the position comes with an *Error of code
 // 504: the read is stored, do not send it again. An error that is ErrUncertain
-// may be sent again, which does no harm unless it has Seen and no AsOf. All other errors
+// may be sent again, which does no harm unless it has Seen without AsOf, or of plain columns. All other errors
 // mean that nothing was stored.
 func (c *Client) Read(ctx context.Context, r ReadRequest) (Position, error) {
 	body, err := r.AppendJSON(nil)

@@ -75,11 +75,15 @@ func (s *Service) parseInbox(c *call) *failure {
 	case a.User == 0:
 		return fail(codeBadRequest, `user is missing; a request is {"user":"7"}`)
 	case len(s.catalog.kinds) == 0:
-		return fail(codeNotFound, "no column of unread keeps items: give one items in the configuration")
+		return noItems()
 	case len(a.Columns) == 0:
 		return fail(codeBadRequest, "kinds: want one at least of %s, or leave it out for all", strings.Join(s.catalog.kindNames, ", "))
 	}
 	return nil
+}
+
+func noItems() *failure {
+	return fail(codeNotFound, "no column of unread keeps items: give one items in the configuration")
 }
 
 // parseKinds reads the kinds that are listed.

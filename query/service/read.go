@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -91,7 +92,7 @@ func (s *Service) parseRead(c *call) *failure {
 	case r.user == 0:
 		return fail(codeBadRequest, `user is missing; a request is {"user":"7","what":["comment"]}`)
 	case r.hasItems:
-		if f := r.checkItems(); f != nil {
+		if f := r.checkItems(s.catalog); f != nil {
 			return f
 		}
 	case r.whats == 0:
@@ -187,8 +188,10 @@ func (r *readCall) parseItems(s *jsonscan.Scanner) *failure {
 }
 
 // checkItems sees that a read of single items says nothing else.
-func (r *readCall) checkItems() *failure {
+func (r *readCall) checkItems(known *catalog) *failure {
 	switch {
+	case len(known.kinds) == 0:
+		return noItems()
 	case r.some == 0:
 		return fail(codeBadRequest, "items: want 1 to %d positions", whatMax)
 	case r.hasSeen:
@@ -325,7 +328,7 @@ func (r *readCall) appendReply(out []byte) []byte {
 // to 0 twice is 0; but what was seen is taken off each time, unless as_of says of what.
 func (r *readCall) uncertain(err error) *failure {
 	again := "sending it again does no harm"
-	if len(r.seen) > 0 && (r.asOf == 0 || r.plain) {
+	if len(r.seen) > 0 && (r.asOf == 0 || slices.ContainsFunc(r.told, func(w *word) bool { return !w.items })) {
 		again = "sending it again may take what was seen off twice: ask tidemark.unread first, or send it without seen"
 	}
 	f := fail(codeNotReady, "it is not known whether the read was stored; %s: %v", again, err)

@@ -100,5 +100,6 @@ func (r *ranks) left(key *run.Key, gone bool) bool {
 		r.of, r.newer = of, 0
 	}
 	r.newer++
-	return r.newer > r.most[key.Counter]
+	most, known := r.most[key.Counter]
+	return known && r.newer > most
 }

@@ -79,13 +79,13 @@ func (l *itemList) leave(n int) {
 	l.items = l.items[n:]
 }
 
-// forget has those leave that are too old in a log second.
-func (l *itemList) forget(t *set, now int64) {
-	n := 0
+// forget has those leave that are too old in a log second, and says how many they are.
+func (l *itemList) forget(t *set, now int64) (n int) {
 	for n < len(l.items) && t.forgot(l.items[n].Second, now) {
 		n++
 	}
 	l.leave(n)
+	return n
 }
 
 // after is the place of the first item after a position.
@@ -160,7 +160,7 @@ func (s *Shard) itemsLocked(t *set, user uint64, now int64) (*itemList, error) {
 		return nil, errNotLoaded
 	}
 	l.used = true
-	l.forget(t, now)
+	t.listed -= l.forget(t, now)
 	return l, nil
 }
 
@@ -186,10 +186,11 @@ func (s *Shard) makeListLocked(t *set, user uint64, disk []Item) *itemList {
 	return l
 }
 
-// installListsLocked takes in lists that were wanted.
+// installListsLocked takes in lists that were wanted. One whose user has left memory since
+// is left out: nobody knows its floor.
 func (s *Shard) installListsLocked(want []Asked, disk [][]Item) {
 	for i, of := range want {
-		if t := s.setOf(of.Column); t.lists[of.ID] == nil {
+		if t := s.setOf(of.Column); t.lists[of.ID] == nil && s.userKnownLocked(of.ID) {
 			s.keepListLocked(t, of.ID, s.makeListLocked(t, of.ID, disk[i]))
 		}
 	}
@@ -235,8 +236,9 @@ func (s *Shard) addItemLocked(c *operation) error {
 	}
 	i := Item{Position: c.position, Second: c.now, Identity: c.member, Actor: c.actor, Post: c.post}
 	if l != nil {
+		before := len(l.items)
 		l.add(&i, t.items)
-		t.listed++
+		t.listed += len(l.items) - before
 	}
 	if c.member.A != 0 {
 		t.note(c.print, c.now)
@@ -271,6 +273,7 @@ func (s *Shard) withdrawLocked(c *operation) error {
 	i := l.items[at]
 	l.items = slices.Delete(l.items, at, at+1)
 	delete(l.at, c.member)
+	t.listed--
 	s.changed.addItem(t.number, c.id, &i, itemGone)
 	if !i.Read && i.Position > s.kindMarkLocked(t, c.id) {
 		s.countItemsLocked(t, c.id, pipeline.Take(1))
@@ -281,6 +284,7 @@ func (s *Shard) withdrawLocked(c *operation) error {
 // emptyListLocked takes all items out. The number is not changed.
 func (s *Shard) emptyListLocked(t *set, user uint64) {
 	if l := t.lists[user]; l != nil {
+		t.listed -= len(l.items)
 		t.lists[user] = &itemList{at: make(map[pipeline.Member]pipeline.Position), used: true}
 	}
 	s.changed.add(change{kind: kindItem, set: t.number, gone: true, a: user})
@@ -502,12 +506,17 @@ type Listing struct {
 // listingLocked is a piece of so many, with what has changed since what is on disk.
 func (s *Shard) listingLocked(t *set, user uint64, most int) *Listing {
 	p := &Listing{State: s.state, of: t, most: most, now: s.state.Time / 1000}
-	if s.users.Has(user) || s.residency.users.has(user) {
+	if s.userKnownLocked(user) {
 		p.floor, p.Mark = s.cursorLocked(user, t.floor), s.kindMarkLocked(t, user)
 	} else { // cursors that are not on disk yet keep a user in memory
 		p.Cold = true
 	}
 	return p
+}
+
+// userKnownLocked says that memory has all there is of a user's cursors.
+func (s *Shard) userKnownLocked(user uint64) bool {
+	return s.users.Has(user) || s.residency.users.has(user)
 }
 
 // overLocked takes in what has changed since what is on disk.
