@@ -146,7 +146,7 @@ func TestLikes(t *testing.T) {
 	l := p.listen("7")
 	press := func(query string) {
 		t.Helper()
-		if code, text := p.post("like?user=7&post=100&author=9" + query); code != http.StatusNoContent {
+		if code, text := p.post("like?user=7&post=100&author=9" + query); code != http.StatusOK || !strings.HasPrefix(text, `{"position":"`) {
 			t.Errorf("%d %s", code, text)
 		}
 	}

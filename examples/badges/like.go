@@ -17,7 +17,7 @@ import (
 //	POST /like?user=7&post=42&author=9
 //	POST /like?user=7&post=42&author=9&undo=true
 //
-// However often it is sent: one user likes a post once, or not.
+// The answer is {"position":"…"}. However often it is sent: one user likes a post once, or not.
 func (h *handler) like(w http.ResponseWriter, r *http.Request) {
 	event, user, err := likeOf(r.URL.Query())
 	if err != nil {
@@ -26,13 +26,17 @@ func (h *handler) like(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), askWithin)
 	defer cancel()
-	if _, err := h.client.Publish(ctx, event); err != nil {
+	position, err := h.client.Publish(ctx, event)
+	if err != nil {
 		h.log.Warn("badges: a like is not stored", "user", user, "error", err)
 		http.Error(w, err.Error(), codeOf(err))
 		return
 	}
 	h.streams.wake(user)
-	w.WriteHeader(http.StatusNoContent)
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(struct { // the page may be gone
+		Position client.Position `json:"position,string"`
+	}{position})
 }
 
 func likeOf(query url.Values) (event client.Event, user uint64, err error) {

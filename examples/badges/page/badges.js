@@ -135,19 +135,29 @@ function itemOf(item) {
   return li;
 }
 
-// like likes a post, or takes that back. What was pressed last is sent last, and the next
-// state says what became of it.
+// like likes a post, or takes that back. What was pressed last is sent last, and the heart shows
+// it until a state is as of that event.
 let likes = Promise.resolve();
+let wishes = new Map(); // post: {liked, position: of its event, once that is stored}
 function like(post, button) {
-  const undo = button.getAttribute("aria-pressed") === "true";
-  button.setAttribute("aria-pressed", String(!undo));
-  const query = new URLSearchParams({ user, post: post.post, author: post.author, undo });
+  const liked = button.getAttribute("aria-pressed") !== "true";
+  button.setAttribute("aria-pressed", String(liked));
+  const mine = wishes;
+  const wish = { liked, position: null };
+  mine.set(post.post, wish);
+  const query = new URLSearchParams({ user, post: post.post, author: post.author, undo: !liked });
+  const failed = (text) => {
+    if (mine.get(post.post) === wish) mine.delete(post.post);
+    trouble(text, 5000);
+  };
   likes = likes.then(async () => {
     try {
       const reply = await fetch("like?" + query, { method: "POST" });
-      if (!reply.ok) trouble((await reply.text()).trim(), 5000);
+      const text = await reply.text();
+      if (!reply.ok) return failed(text.trim());
+      wish.position = BigInt(JSON.parse(text).position);
     } catch (e) {
-      trouble("not known whether it is liked: " + e.message, 5000);
+      failed("not known whether it is liked: " + e.message);
     }
   });
 }
@@ -156,7 +166,9 @@ function heart(post) {
   const button = document.createElement("button");
   button.type = "button";
   button.className = "heart";
-  button.setAttribute("aria-pressed", String(post.liked));
+  const wish = wishes.get(post.post);
+  if (wish?.position && BigInt(shown.as_of) >= wish.position) wishes.delete(post.post);
+  button.setAttribute("aria-pressed", String(wishes.get(post.post)?.liked ?? post.liked));
   button.setAttribute("aria-label", `Like post ${post.post}`);
   button.textContent = "♥ " + post.likes;
   button.addEventListener("click", () => like(post, button));
@@ -268,6 +280,7 @@ function show(id) {
   $("face").style.setProperty("--hue", valid ? hueOf(id) : 220);
   $("prev").disabled = !valid || BigInt(id) <= 1n;
   $("tiles").replaceChildren();
+  wishes = new Map();
   $("posts").replaceChildren();
   $("items").replaceChildren();
   $("as-of").textContent = "…";
