@@ -162,39 +162,46 @@ function like(post, button) {
   });
 }
 
-function heart(post) {
-  const button = document.createElement("button");
-  button.type = "button";
-  button.className = "heart";
-  const wish = wishes.get(post.post);
-  if (wish?.position && BigInt(shown.as_of) >= wish.position) wishes.delete(post.post);
-  button.setAttribute("aria-pressed", String(wishes.get(post.post)?.liked ?? post.liked));
-  button.setAttribute("aria-label", `Like post ${post.post}`);
-  button.textContent = "♥ " + post.likes;
-  button.addEventListener("click", () => like(post, button));
-  return button;
+function makePost({ post, author }) {
+  const li = document.createElement("li");
+  li.dataset.post = post;
+  const face = document.createElement("span");
+  face.className = "avatar";
+  face.textContent = author.slice(-3);
+  face.style.setProperty("--hue", hueOf(author));
+  const who = document.createElement("span");
+  who.textContent = "User " + author;
+  const which = document.createElement("span");
+  which.className = "post";
+  which.textContent = "post " + post;
+  const heart = document.createElement("button");
+  heart.type = "button";
+  heart.className = "heart";
+  heart.setAttribute("aria-label", `Like post ${post}`);
+  heart.addEventListener("click", () => like({ post, author }, heart));
+  li.append(face, who, which, heart);
+  return li;
 }
 
+function drawHeart(heart, post) {
+  const wish = wishes.get(post.post);
+  if (wish?.position && BigInt(shown.as_of) >= wish.position) wishes.delete(post.post);
+  heart.setAttribute("aria-pressed", String(wishes.get(post.post)?.liked ?? post.liked));
+  heart.textContent = "♥ " + post.likes;
+}
+
+// drawPosts keeps the rows of posts that were there: a button that is replaced while it is
+// pressed is not clicked.
 function drawPosts(posts, animate) {
-  const old = new Set([...$("posts").children].map((li) => li.dataset.post));
-  const rows = posts.map((all) => {
-    const { post, author } = all;
-    const li = document.createElement("li");
-    li.dataset.post = post;
-    const face = document.createElement("span");
-    face.className = "avatar";
-    face.textContent = author.slice(-3);
-    face.style.setProperty("--hue", hueOf(author));
-    const who = document.createElement("span");
-    who.textContent = "User " + author;
-    const which = document.createElement("span");
-    which.className = "post";
-    which.textContent = "post " + post;
-    li.append(face, who, which, heart(all));
+  const old = new Map([...$("posts").children].map((li) => [li.dataset.post, li]));
+  const rows = posts.map((post) => {
+    const li = old.get(post.post) ?? makePost(post);
+    drawHeart(li.querySelector(".heart"), post);
     return li;
   });
   if (!rows.length) rows.push(none("Nothing yet: nobody followed has posted."));
-  $("posts").replaceChildren(...rows);
+  const is = $("posts").children;
+  if (rows.length !== is.length || rows.some((li, i) => li !== is[i])) $("posts").replaceChildren(...rows);
   for (const li of rows) {
     if (animate && li.dataset.post && !old.has(li.dataset.post)) {
       move(li, [{ opacity: 0, transform: "translateY(-.5rem)" }, { opacity: 1, transform: "none" }], 300);
